@@ -8,7 +8,7 @@ use crate::catalog::cluster::shard::{Server, Shard};
 use crate::catalog::collections::missing_grant;
 use crate::pg::error::{Error, Result};
 use crate::pg::object::invalidation;
-use crate::pg::server::foreign_server_oid;
+use crate::pg::server::{current_user, foreign_server_oid};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::store::indexes::StoredIndex;
 use crate::store::views::StoredView;
@@ -43,8 +43,8 @@ struct Cache {
     /// views, with the generations in which they were read
     views: HashMap<String, (u64, Rc<View>)>,
     shards: Option<(u64, Shards)>,
-    /// the generation in which the watched relation was looked up; dropping the relation begins a new generation
-    watched_in: u64,
+    /// the generation in which the watched relation was looked up, by a user with access; dropping the relation begins a new generation
+    watched_in: (u64, Oid),
 }
 
 thread_local! {
@@ -52,23 +52,27 @@ thread_local! {
 }
 
 /// A number that grows with every change of the catalog that invalidates cached metadata.
-/// Errors: `InternalError` if this database has no catalog; `Unauthorized` for a role to which nothing was granted.
+/// Errors: `InternalError` if this database has no catalog; `Unauthorized` for a role to which nothing was granted, whoever else has filled the cache.
 pub(super) fn generation() -> Result<u64> {
     let generation = invalidation::generation();
     if invalidation::take_tainted() {
         CACHE.with_borrow_mut(|cache| *cache = Cache::default());
     }
-    if CACHE.with_borrow(|cache| cache.watched_in) != generation {
-        if !store::may_use() {
-            return Err(missing_grant::no_access());
-        }
+    let watched_in = (generation, current_user());
+    if CACHE.with_borrow(|cache| cache.watched_in) != watched_in {
+        require_access()?;
         let Some(relation) = store::relation(c"collections") else {
             bail!(Kind::InternalError, "docshard's catalog is missing in this database");
         };
         invalidation::watch(relation);
-        CACHE.with_borrow_mut(|cache| cache.watched_in = generation);
+        CACHE.with_borrow_mut(|cache| cache.watched_in = watched_in);
     }
     Ok(generation)
+}
+
+/// Errors: `Unauthorized` for a role to which nothing was granted.
+pub fn require_access() -> Result<()> {
+    if store::may_use() { Ok(()) } else { Err(missing_grant::no_access()) }
 }
 
 /// Announces a change of shards, settings or grants, which belongs to no single collection.

@@ -13,6 +13,7 @@ use super::transaction;
 use super::wire::{self, Limit};
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
+use crate::pg::transaction::is_parallel_worker;
 use docshard_core::error::{Kind, bail, error};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -44,6 +45,12 @@ pub fn start(requests: &[Request<'_>]) -> Result<Vec<Option<Stream>>> {
     if requests.iter().all(|request| request.server.is_none()) {
         streams.resize_with(requests.len(), || None);
         return Ok(streams);
+    }
+    if is_parallel_worker() {
+        let message = "a parallel worker cannot take part in the transaction at other servers";
+        return Err(Error::new(Kind::NotImplemented, message).with_hint(
+            "A function that reads or writes collections is PARALLEL UNSAFE, or RESTRICTED if it only reads.",
+        ));
     }
     let local = ffi::local();
     with_pool(|pool| {

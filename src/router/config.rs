@@ -1,9 +1,10 @@
-//! The virtual database `config`: the catalog in the shapes of MongoDB's config servers, read-only.
+//! The virtual database `config`: the catalog in the shapes of MongoDB's config servers, read-only, for every role that has access to docshard.
 //!
 //! Its collections are views over the catalog (`sql/config.sql`), and a find is a SELECT with the same functions that
 //! shards run for documents, so filters, projections and sorts mean the same, and PostgreSQL sorts and streams.
 
 use super::rows::RowStream;
+use crate::catalog::cache;
 use crate::catalog::cluster::identity::check_router;
 use crate::catalog::collections::namespace;
 use crate::pg::error::Result;
@@ -136,6 +137,7 @@ fn exists(name: &str) -> Result<bool> {
 }
 
 fn source(namespace: &str, query: &Query, params: &mut Vec<Parameter>) -> Result<Option<String>> {
+    cache::require_access()?;
     check_router()?;
     let name = namespace.split_once('.').map_or("", |(_, name)| name);
     let Some((name, has_namespace, _)) = view(name) else { return Ok(None) };

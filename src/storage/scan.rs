@@ -1,6 +1,7 @@
 //! Reads and writes rows of docshard's tables without SPI, on hot paths and inside triggers.
 
 use crate::pg::datum::jsonb::{RawJsonb, detoasted_bytes, new_varlena};
+use crate::pg::transaction::snapshot;
 use crate::pg::version::index_beginscan;
 use crate::storage::open_readable;
 use pgrx::pg_sys;
@@ -71,7 +72,7 @@ impl Look {
             match self {
                 Self::Active => read(pg_sys::GetActiveSnapshot()),
                 Self::Latest => {
-                    let snapshot = pg_sys::RegisterSnapshot(pg_sys::GetLatestSnapshot());
+                    let snapshot = pg_sys::RegisterSnapshot(snapshot::latest());
                     read(snapshot);
                     pg_sys::UnregisterSnapshot(snapshot);
                 }

@@ -17,6 +17,20 @@ statements! {
         select "WHERE shard_id = $1 AND collection_id = $2"
     }
 
+    /// The number of documents of a table of this database, by PostgreSQL's statistics and the size of the table; None if there is no such table. Of one that was
+    /// never analysed, a document is taken to have 400 bytes.
+    pub fn estimate_here(table: &str) -> Option<i64> {
+        run_active "SELECT (CASE WHEN c.reltuples >= 0 AND c.relpages > 0 \
+               THEN c.reltuples / c.relpages * pg_catalog.pg_relation_size(c.oid) / current_setting('block_size')::float8 \
+               ELSE pg_catalog.pg_relation_size(c.oid) / 400.0 END)::int8 \
+             FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass($1)"
+    }
+
+    /// As [`find`], only the number, in the active snapshot.
+    pub fn documents(shard: ShardId, collection: i32) -> Option<i64> {
+        run_active "SELECT documents FROM docshard_catalog.last_sizes WHERE shard_id = $1 AND collection_id = $2"
+    }
+
     /// Sets the number of documents of a collection that a shard has. An unchanged number is written again once in ten minutes.
     /// Nothing is done for a collection that is gone.
     pub fn set(shard: ShardId, collection: i32, documents: i64) {

@@ -16,8 +16,9 @@
 use super::column::{Column, DAY_MS, EPOCH_MS, Layout};
 use super::options;
 use crate::pg::fdw::Translation;
-use crate::pg::fdw::clause::{Clause, Collation, Operator, Term};
+use crate::pg::fdw::clause::{Clause, Collation, Compared, Operator, Term};
 use crate::pg::fdw::value::{Kind, Scalar, SqlValue};
+use docshard_core::values::document::MAX_RECURSION;
 use docshard_core::values::document::ext_json;
 use docshard_core::values::document::number::Number;
 use docshard_core::values::document::raw;
@@ -236,7 +237,7 @@ impl Translator<'_> {
     fn comparison(&self, clause: &Clause) -> Option<Part> {
         let part = |condition, is_exact, not_null| Some(Part { condition, is_exact, not_null });
         match clause {
-            Clause::Compare { term: Term::Column(number), operator, operand, kind, collation } => {
+            Clause::Compare { term: Term::Column(number, collation), operator, operand, kind } => {
                 let column = self.layout.column(*number)?;
                 let matching = Matching::of(column, *kind)?;
                 if !matching.has(*operator, *collation, self.bytes_by_default) {
@@ -245,7 +246,7 @@ impl Translator<'_> {
                 let (path, operator, operand) = (column.path.clone(), *operator, *operand);
                 part(Condition::Compare { path, operator, operand, matching }, matching.is_exact(), vec![*number])
             }
-            Clause::Member { term: Term::Column(number), is_negated, operand, kind, collation } => {
+            Clause::Member { term: Term::Column(number, collation), is_negated, operand, kind } => {
                 let column = self.layout.column(*number)?;
                 let matching = Matching::of(column, *kind)?;
                 if !matching.has(Operator::Equal, *collation, self.bytes_by_default) {
@@ -256,21 +257,19 @@ impl Translator<'_> {
                 let not_null = if is_negated { Vec::new() } else { vec![*number] };
                 part(Condition::Member { path, is_negated, operand, matching }, matching.is_exact(), not_null)
             }
-            Clause::Compare { term: Term::Text { column, path, cast }, operator, operand, .. } => {
-                let path = self.path(*column, path)?;
-                let is_number = match cast.map(|kind| kind.scalar) {
-                    None => false,
-                    Some(Scalar::Int2 | Scalar::Int4 | Scalar::Int8 | Scalar::Float8 | Scalar::Numeric) => true,
-                    Some(_) => return None,
-                };
-                let operator = *operator;
+            Clause::Compare { term: Term::Text { column, path, compared }, operator, operand, kind: _ } => {
+                let (path, operator) = (self.path(*column, path)?, *operator);
+                let is_number = is_number(*compared)?;
                 if !is_number && !matches!(operator, Operator::Equal | Operator::NotEqual) {
                     return None;
                 }
                 part(Condition::Text { path, operator, operand: *operand, is_number }, false, Vec::new())
             }
-            Clause::Member { term: Term::Text { column, path, cast: None }, is_negated: false, operand, .. } => {
+            Clause::Member { term: Term::Text { column, path, compared }, is_negated, operand, kind: _ } => {
                 let path = self.path(*column, path)?;
+                if *is_negated || is_number(*compared)? {
+                    return None;
+                }
                 part(Condition::TextMember { path, operand: *operand }, false, Vec::new())
             }
             _ => None,
@@ -291,8 +290,23 @@ impl Translator<'_> {
     }
 }
 
+/// True if a text is compared as a number, false if as a string of which equal ones have equal bytes; None: in another way.
+fn is_number(compared: Compared) -> Option<bool> {
+    match compared {
+        Compared::AsText(Collation::Nondeterministic) => None,
+        Compared::AsText(Collation::Bytes | Collation::Default | Collation::Deterministic) => Some(false),
+        Compared::Cast(kind) => {
+            let is_number =
+                matches!(kind.scalar, Scalar::Int2 | Scalar::Int4 | Scalar::Int8 | Scalar::Float8 | Scalar::Numeric);
+            is_number.then_some(true)
+        }
+    }
+}
+
 fn contains_value(path: &str, value: &SqlValue) -> Bound {
     match value {
+        // Of a deeper one, only a part is read.
+        SqlValue::Jsonb(bytes) if !raw::nests_within(bytes, MAX_RECURSION) => Always,
         SqlValue::Jsonb(bytes) => {
             let mut left = MAX_CONTAINED;
             contains(path, &Value::from_raw(raw::root(bytes)), &mut left)
@@ -651,13 +665,21 @@ fn all_of(bounds: impl Iterator<Item = Bound>, path: &str) -> Bound {
     Bound::Filter(json!({path: {"$nin": excluded}}))
 }
 
+/// The most characters of a prefix that narrow a search.
+const MAX_PREFIX: usize = 1000;
+
 /// Strings that begin with what the pattern begins with.
 fn like(path: &str, pattern: &str) -> Bound {
     let mut prefix = String::new();
     let mut characters = pattern.chars();
     let mut is_whole = true;
-    while let Some(character) = characters.next() {
+    for length in 0.. {
+        let Some(character) = characters.next() else { break };
         match character {
+            _ if length == MAX_PREFIX => {
+                is_whole = false;
+                break;
+            }
             '%' | '_' => {
                 is_whole = false;
                 break;

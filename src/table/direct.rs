@@ -95,12 +95,12 @@ impl Scan for DirectScan {
         Ok(false)
     }
 
-    fn written(&self) -> Option<(u64, &str)> {
-        Some((self.written.try_into().unwrap_or(0), &self.scan.layout().options.namespace))
+    fn written(&self) -> Option<u64> {
+        self.written.try_into().ok()
     }
 
-    fn may_see(&self, written: &str) -> bool {
-        self.scan.may_see(written)
+    fn refuse_newer(&self, command: u32) -> Result<()> {
+        self.scan.refuse_newer(command)
     }
 
     fn take_misfit(&mut self) -> Option<Error> {

@@ -7,7 +7,7 @@ use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::specification::{self, Role};
 use docshard_core::values::document::number::{Decimal, Number};
 use docshard_core::values::document::value::Value;
-use docshard_core::values::document::{ext_json, raw};
+use docshard_core::values::document::{ext_json, normalise, raw};
 use serde_json::{Map, Value as Json};
 
 /// The value that a document has for a column's. Dates have milliseconds.
@@ -45,7 +45,10 @@ pub fn json(column: &Column, value: &SqlValue) -> Result<Json> {
             ext_json::to_json(&Value::ObjectId(id))
         }
         SqlValue::Bytes(bytes) => ext_json::to_json(&Value::Binary(0, bytes.clone())),
-        SqlValue::Jsonb(bytes) => ext_json::to_json(&Value::from_raw(raw::root(bytes))),
+        SqlValue::Jsonb(bytes) => {
+            normalise::check_given(bytes)?;
+            ext_json::to_json(&Value::from_raw(raw::root(bytes)))
+        }
         SqlValue::Json(text) => specification::read(text, Role::Plain)?.0,
         SqlValue::Array(items) => {
             let one = |item: &Option<SqlValue>| item.as_ref().map_or(Ok(Json::Null), |item| json(column, item));

@@ -121,7 +121,12 @@ impl GroupScan {
                 }
             };
         }
+        let mut hiding = Vec::new();
         for column in unproven(&self.scan)? {
+            if self.scan.hides(column) {
+                hiding.extend(fits(column));
+                continue;
+            }
             let found = json!({"id": "$_id", "type": {"$type": value_of(column)}});
             let misfit = json!({"$cond": [fits(column), null, found]});
             group.insert(format!("m{}", column.number), json!({"$max": misfit}));
@@ -129,6 +134,9 @@ impl GroupScan {
         let mut stages = Vec::new();
         if filter.as_object().is_some_and(|filter| !filter.is_empty()) {
             stages.push(json!({"$match": filter}));
+        }
+        if !hiding.is_empty() {
+            stages.push(json!({"$match": {"$expr": {"$and": hiding}}}));
         }
         stages.push(json!({"$group": group}));
         Ok(stages)
@@ -245,8 +253,8 @@ impl Scan for GroupScan {
         None
     }
 
-    fn may_see(&self, written: &str) -> bool {
-        self.scan.may_see(written)
+    fn refuse_newer(&self, command: u32) -> Result<()> {
+        self.scan.refuse_newer(command)
     }
 
     fn stop(&mut self) {

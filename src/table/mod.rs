@@ -25,6 +25,7 @@ mod sorting;
 use crate::catalog::cache;
 use crate::catalog::collections::collection;
 use crate::catalog::collections::grants::{self, Level};
+use crate::catalog::collections::last_sizes;
 use crate::operation::reading;
 use crate::pg::datum::nulls::NoNulls;
 use crate::pg::error::{Raise as _, Result};
@@ -47,13 +48,14 @@ use std::time::{Duration, Instant};
 
 /// How long an estimated number of rows is used.
 const ESTIMATE_AGE: Duration = Duration::from_secs(60);
-/// The most namespaces whose estimates are kept.
+/// The most collections whose estimates are kept.
 const MAX_ESTIMATES: usize = 1000;
-/// The estimate for a view, and for a collection without documents.
+/// The rows that ANALYZE assumes of a view.
 const DEFAULT_ROWS: f64 = 1000.0;
 
 thread_local! {
-    static ESTIMATES: RefCell<HashMap<String, (Instant, f64)>> = RefCell::default();
+    /// by the collection's number; None: nothing is known
+    static ESTIMATES: RefCell<HashMap<i32, (Instant, Option<f64>)>> = RefCell::default();
     /// whether the database's own collation orders strings by their bytes
     static BYTES_BY_DEFAULT: Cell<Option<bool>> = const { Cell::new(None) };
 }
@@ -92,25 +94,29 @@ fn bytes_by_default() -> bool {
 }
 
 impl Table for CollectionTable {
-    fn rows(&self) -> Result<f64> {
+    fn estimate(&self) -> Result<Option<f64>> {
         let namespace = &self.layout.options.namespace;
         find::check(namespace)?;
-        if cache::find(namespace)?.is_none() {
-            return Ok(DEFAULT_ROWS);
-        }
+        let Some(collection) = cache::find(namespace)? else { return Ok(None) };
         let now = Instant::now();
-        let known = ESTIMATES.with_borrow(|known| known.get(namespace).copied());
+        let known = ESTIMATES.with_borrow(|known| known.get(&collection.id).copied());
         if let Some((_, rows)) = known.filter(|(at, _)| now.duration_since(*at) < ESTIMATE_AGE) {
             return Ok(rows);
         }
-        let rows = find::estimated_count(namespace)? as f64;
+        let rows = last_sizes::documents(&collection)?.map(|documents| documents as f64);
         ESTIMATES.with_borrow_mut(|known| {
             if known.len() >= MAX_ESTIMATES {
                 known.clear();
             }
-            known.insert(namespace.clone(), (now, rows));
+            known.insert(collection.id, (now, rows));
         });
         Ok(rows)
+    }
+
+    fn rows(&self) -> Result<f64> {
+        let namespace = &self.layout.options.namespace;
+        find::check(namespace)?;
+        Ok(if cache::find(namespace)?.is_some() { find::estimated_count(namespace)? as f64 } else { DEFAULT_ROWS })
     }
 
     fn parallelism(&self) -> usize {

@@ -36,7 +36,6 @@ pub struct CollectionModify {
     collected_bytes: usize,
     /// the rows that were updated, and those that were deleted if others can have the same `_id`, by a hash of their keys
     written: HashSet<u128>,
-    has_written: bool,
 }
 
 /// The update that gives columns these values. None removes the field.
@@ -83,14 +82,7 @@ pub fn arrays_on_the_way(path: &str) -> impl Iterator<Item = Json> + '_ {
 
 impl CollectionModify {
     pub fn new(layout: Rc<Layout>, returned: Vec<i16>) -> Self {
-        Self {
-            layout,
-            returned,
-            collected: Vec::new(),
-            collected_bytes: 0,
-            written: HashSet::new(),
-            has_written: false,
-        }
+        Self { layout, returned, collected: Vec::new(), collected_bytes: 0, written: HashSet::new() }
     }
 
     /// The columns of a row. One that no table can have need not have a value.
@@ -131,7 +123,6 @@ impl CollectionModify {
         arrays: &[Json],
         is_read: bool,
     ) -> Result<Option<RowValues>> {
-        self.has_written = true;
         let Found { key, mut unchanged } = Found::of(origin)?;
         unchanged.extend(arrays.iter().map(|condition| json!({"$not": [condition]})));
         let text = Json::Object(key.clone()).to_string();
@@ -196,7 +187,6 @@ impl CollectionModify {
 
 impl Modify for CollectionModify {
     fn insert(&mut self, rows: Vec<RowValues>, skips_conflicts: bool, is_read: bool) -> Result<Vec<Option<RowValues>>> {
-        self.has_written = true;
         let documents = rows.iter().map(|row| self.storable(row)).collect::<Result<Vec<_>>>()?;
         let namespace = &self.layout.options.namespace;
         let (documents, taken) = if skips_conflicts {
@@ -248,9 +238,5 @@ impl Modify for CollectionModify {
 
     fn delete(&mut self, origin: &[u8], is_read: bool) -> Result<Option<RowValues>> {
         self.write(origin, None, &[], is_read)
-    }
-
-    fn written(&self) -> Option<&str> {
-        self.has_written.then_some(&self.layout.options.namespace)
     }
 }

@@ -52,8 +52,8 @@ impl Scan for SampleScan {
         self.scan.take_misfit()
     }
 
-    fn may_see(&self, written: &str) -> bool {
-        self.scan.may_see(written)
+    fn refuse_newer(&self, command: u32) -> Result<()> {
+        self.scan.refuse_newer(command)
     }
 
     fn stop(&mut self) {

@@ -12,6 +12,7 @@ use crate::operation::table::FIND;
 use crate::pg::error::{Error, Result};
 use crate::pg::fdw::value::SqlValue;
 use crate::pg::fdw::{ORIGIN, RemotePart, Scan, ScanPlan};
+use crate::pg::transaction::writes;
 use crate::router::execute::Part;
 use crate::router::explain::statement;
 use crate::router::reads::aggregate::Results;
@@ -33,6 +34,8 @@ pub struct CollectionScan {
     /// all columns of rows that are written are seen
     shows_rows: bool,
     is_of_other_user: bool,
+    /// the columns of conditions that hide rows from the reader, if this is another user than the one who reads
+    hiding: Vec<i16>,
     misfit: Option<Error>,
     found: Option<Found>,
     /// of the present start; None: nothing is observed
@@ -57,7 +60,7 @@ impl CollectionScan {
         let conditions = plan.conditions.into_iter().map(parse).collect::<Result<_>>()?;
         let origin = plan.is_target.then(|| Origin::of(&layout, &columns)).transpose()?;
         let fields = fields(&columns, origin.as_ref());
-        let ScanPlan { order, is_of_other_user, shows_rows, .. } = plan;
+        let ScanPlan { order, is_of_other_user, shows_rows, hiding, .. } = plan;
         Ok(Self {
             layout,
             columns,
@@ -67,6 +70,7 @@ impl CollectionScan {
             origin,
             shows_rows,
             is_of_other_user,
+            hiding: if is_of_other_user { hiding } else { Vec::new() },
             misfit: None,
             found: None,
             observed: None,
@@ -89,6 +93,11 @@ impl CollectionScan {
 
     pub fn columns(&self) -> &[Column] {
         &self.columns
+    }
+
+    /// True for a column whose misfit hides the row: the condition that decides who sees the row is not true for it.
+    pub fn hides(&self, column: &Column) -> bool {
+        self.hiding.contains(&column.number)
     }
 
     pub fn conditions(&self) -> impl Iterator<Item = &Condition> {
@@ -162,6 +171,10 @@ impl CollectionScan {
     }
 }
 
+/// What helps a reader whose snapshot is older than a write.
+const OLDER_SNAPSHOT: &str = "A statement that has written, and a cursor, loop or stable function from before, sees what was there before the write. \
+     Read the table in a statement before or after this one.";
+
 /// Refuses to read what does not exist: a foreign table is made for a collection, so its name is a mistake, or the collection was dropped.
 pub fn require_existing(layout: &Layout) -> Result<()> {
     find::require_existing(&layout.options.namespace).map_err(|error| {
@@ -202,9 +215,19 @@ impl Scan for CollectionScan {
 
     fn next_row(&mut self, put: &mut dyn FnMut(i16, SqlValue) -> Result<()>) -> Result<bool> {
         let Some(found) = &mut self.found else { return Ok(false) };
-        let Some(document) = found.next_document()? else {
-            self.found = None;
-            return Ok(false);
+        let document = loop {
+            let Some(document) = found.next_document()? else {
+                self.found = None;
+                return Ok(false);
+            };
+            let misfits = |object| {
+                let mut hiding = self.columns.iter().filter(|column| self.hiding.contains(&column.number));
+                hiding.any(|column| matches!(column.read(object), Read::Misfit(_)))
+            };
+            if self.hiding.is_empty() || !raw::document(document.bytes()).is_some_and(misfits) {
+                break document;
+            }
+            pgrx::check_for_interrupts!();
         };
         let Some(object) = raw::document(document.bytes()) else {
             bail!(Kind::InternalError, "a document is not an object");
@@ -258,11 +281,20 @@ impl Scan for CollectionScan {
         parts
     }
 
-    fn may_see(&self, written: &str) -> bool {
+    fn refuse_newer(&self, command: u32) -> Result<()> {
         let own = &self.layout.options.namespace;
         let database = |namespace: &str| namespace.split('.').next().map(str::to_owned);
         // A view reads collections of its database.
-        own == written || database(own) == database(written) && !matches!(cache::view(own), Ok(None))
+        let may_see = |written: &str| {
+            own == written || database(own) == database(written) && !matches!(cache::view(own), Ok(None))
+        };
+        if !writes::since(command).iter().any(|written| may_see(written)) {
+            return Ok(());
+        }
+        let table = &self.layout.name;
+        let message =
+            format!("the foreign table \"{table}\" cannot be read as it was before a write of the transaction");
+        Err(Error::new(Kind::NotImplemented, message).with_hint(OLDER_SNAPSHOT))
     }
 
     fn stop(&mut self) {

@@ -1,12 +1,15 @@
 //! The last known number of documents of each collection on each shard, which the worker reads from PostgreSQL's statistics. It is
-//! reported when a shard is removed as lost.
+//! reported when a shard is removed as lost, and estimates the rows of a foreign table without asking the shards.
 
 use crate::catalog::cache;
 use crate::catalog::cluster::nodes::read_call_on;
 use crate::catalog::cluster::shard::Shard;
-use crate::pg::error::Result;
+use crate::pg::error::{Error, Result};
+use crate::pg::security::user;
 use crate::pg::transaction;
+use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::store::last_sizes as store;
+use docshard_core::routing::model::Collection;
 use docshard_core::routing::protocol::shard_tables::ReadRelations;
 
 /// Asks every shard on another node, each in a transaction of its own; called outside a transaction. An unreachable shard keeps its
@@ -16,6 +19,25 @@ pub fn note_all() -> Result<()> {
         let _ = transaction::run(|| note(&shard));
     }
     Ok(())
+}
+
+/// The last known number of documents of a collection. Shards that have not been asked yet have as many as the others on average; None if none has been. This node's own
+/// part is estimated by PostgreSQL's statistics here, and the size of the table. No shard is asked.
+pub fn documents(collection: &Collection) -> Result<Option<i64>> {
+    let shards = collection.map.shards();
+    let known: Vec<i64> = user::as_extension_owner(|| {
+        let _snapshot = ActiveSnapshot::latest();
+        let mut known = Vec::new();
+        for shard in &shards {
+            known.extend(match cache::shard(*shard)?.is_local() {
+                true => store::estimate_here(&collection.table())?,
+                false => store::documents(*shard, collection.id)?,
+            });
+        }
+        Ok::<_, Error>(known)
+    })?;
+    let sum = known.iter().fold(0_i64, |sum, documents| sum.saturating_add(*documents));
+    Ok((!known.is_empty()).then(|| (sum as f64 * shards.len() as f64 / known.len() as f64) as i64))
 }
 
 fn note(shard: &Shard) -> Result<()> {

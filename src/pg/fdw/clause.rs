@@ -12,10 +12,19 @@ use std::ffi::CStr;
 /// What an operator compares with an operand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Term {
-    /// a column, by its number
-    Column(i16),
-    /// the text at a path in a jsonb column, perhaps cast
-    Text { column: i16, path: Vec<String>, cast: Option<Kind> },
+    /// a column, by its number, and how the operator compares its strings
+    Column(i16, Collation),
+    /// the text at a path in a jsonb column
+    Text { column: i16, path: Vec<String>, compared: Compared },
+}
+
+/// How a text is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compared {
+    /// as a string
+    AsText(Collation),
+    /// cast to another type
+    Cast(Kind),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,7 +86,6 @@ pub enum Clause {
         operator: Operator,
         operand: usize,
         kind: Kind,
-        collation: Collation,
     },
     /// `= ANY`, or `<> ALL`; `kind` is the type of the elements
     Member {
@@ -85,7 +93,6 @@ pub enum Clause {
         is_negated: bool,
         operand: usize,
         kind: Kind,
-        collation: Collation,
     },
     IsNull {
         column: i16,
@@ -230,9 +237,9 @@ impl Reader {
                     _ => Clause::HasKey { column, operand },
                 };
             }
-            let (term, other, number) = match self.term(left) {
+            let (term, other, number) = match self.term(left, collation) {
                 Some(term) => (term, right, call.opno),
-                None => match self.term(right) {
+                None => match self.term(right, collation) {
                     Some(term) => (term, left, pg_sys::get_commutator(call.opno)),
                     None => return Clause::Other,
                 },
@@ -241,7 +248,7 @@ impl Reader {
             let Some(kind) = Kind::of(pg_sys::exprType(other), -1) else { return Clause::Other };
             let Some(operand) = self.operand(other) else { return Clause::Other };
             let operator = if wanted { operator } else { operator.negated() };
-            Clause::Compare { term, operator, operand, kind, collation }
+            Clause::Compare { term, operator, operand, kind }
         }
     }
 
@@ -258,7 +265,8 @@ impl Reader {
                 (Operator::NotEqual, false) => wanted,
                 _ => return Clause::Other,
             };
-            let (Some(term), Some(array)) = (self.term(left), Kind::of(pg_sys::exprType(right), -1)) else {
+            let collation = collation_of(call.inputcollid);
+            let (Some(term), Some(array)) = (self.term(left, collation), Kind::of(pg_sys::exprType(right), -1)) else {
                 return Clause::Other;
             };
             if !array.is_array {
@@ -266,7 +274,7 @@ impl Reader {
             }
             let Some(operand) = self.operand(right) else { return Clause::Other };
             let kind = Kind { is_array: false, ..array };
-            Clause::Member { term, is_negated, operand, kind, collation: collation_of(call.inputcollid) }
+            Clause::Member { term, is_negated, operand, kind }
         }
     }
 
@@ -287,13 +295,15 @@ impl Reader {
         }
     }
 
+    /// A term of an operator that compares strings with this collation.
+    ///
     /// # Safety
     /// As [`clause`](Self::clause).
-    unsafe fn term(&self, node: *mut pg_sys::Node) -> Option<Term> {
+    unsafe fn term(&self, node: *mut pg_sys::Node, collation: Collation) -> Option<Term> {
         // SAFETY: promised by the caller.
         unsafe {
             if let Some(column) = self.column(node) {
-                return Some(Term::Column(column));
+                return Some(Term::Column(column, collation));
             }
             let node = without_relabel(node);
             if node.is_null() {
@@ -301,20 +311,19 @@ impl Reader {
             }
             if (*node).type_ == pg_sys::NodeTag::T_CoerceViaIO {
                 let cast = &*node.cast::<pg_sys::CoerceViaIO>();
-                let Term::Text { column, path, cast: None } = self.text(without_relabel(cast.arg.cast()))? else {
-                    return None;
-                };
-                return Some(Term::Text { column, path, cast: Some(Kind::of(cast.resulttype, -1)?) });
+                let (column, path) = self.text(without_relabel(cast.arg.cast()))?;
+                return Some(Term::Text { column, path, compared: Compared::Cast(Kind::of(cast.resulttype, -1)?) });
             }
-            self.text(node)
+            let (column, path) = self.text(node)?;
+            Some(Term::Text { column, path, compared: Compared::AsText(collation) })
         }
     }
 
-    /// The text at a path: `doc ->> 'a'`, `doc -> 'a' ->> 'b'`, `doc #>> '{a,b}'`.
+    /// The column and the path of a text: `doc ->> 'a'`, `doc -> 'a' ->> 'b'`, `doc #>> '{a,b}'`.
     ///
     /// # Safety
     /// As [`clause`](Self::clause).
-    unsafe fn text(&self, node: *mut pg_sys::Node) -> Option<Term> {
+    unsafe fn text(&self, node: *mut pg_sys::Node) -> Option<(i16, Vec<String>)> {
         // SAFETY: promised by the caller.
         unsafe {
             if node.is_null() || (*node).type_ != pg_sys::NodeTag::T_OpExpr {
@@ -326,7 +335,7 @@ impl Reader {
             }
             let mut path = Vec::new();
             let column = self.steps(node, &mut path)?;
-            Some(Term::Text { column, path, cast: None })
+            Some((column, path))
         }
     }
 

@@ -5,7 +5,7 @@
 //!
 //! * The rows of the plan below a write are all computed before the first one is written, and kept in at most `work_mem`, or on disk. Sub-queries, joins and functions of
 //!   the statement then have read what they need.
-//! * What runs later cannot start a scan of the collection any more, see [`super::written`].
+//! * What runs later with the statement's snapshot cannot start a scan of the collection any more, see [`super::interface::Scan::refuse_newer`].
 //!
 //! The plan's node gets another function that returns its rows. Nothing else calls it, as only ModifyTable is above it.
 

@@ -135,7 +135,9 @@ pub trait Wrapper: Sync {
 
 /// A foreign table. It is kept until PostgreSQL says that the relation has changed.
 pub trait Table {
-    /// The estimated number of rows without conditions.
+    /// The estimated number of rows without conditions, from what is known without asking other servers; None if nothing is.
+    fn estimate(&self) -> Result<Option<f64>>;
+    /// The number of rows without conditions according to the other servers' statistics.
     fn rows(&self) -> Result<f64>;
     /// The number of places that look at rows at the same time.
     fn parallelism(&self) -> usize;
@@ -172,8 +174,6 @@ pub trait Modify {
     fn finish(&mut self) -> Result<()>;
     /// Changes columns of the row with this origin; None if there is none any more. Otherwise as [`insert`](Self::insert).
     fn update(&mut self, origin: &[u8], new: RowValues, is_read: bool) -> Result<Option<RowValues>>;
-    /// Returns the name of what was written; None if nothing was.
-    fn written(&self) -> Option<&str>;
     /// Deletes the row with this origin, and returns what it was; None if there is none any more.
     fn delete(&mut self, origin: &[u8], is_read: bool) -> Result<Option<RowValues>>;
 }
@@ -209,6 +209,8 @@ pub struct ScanPlan {
     pub groups: Option<Groups>,
     /// the rows are not returned, but written
     pub write: Option<DirectWrite>,
+    /// the columns of conditions that hide rows from the reader, as those of a view with `security_barrier`
+    pub hiding: Vec<i16>,
     /// the table is read with another user's privileges, as below a view: errors must not show its rows to the current user
     #[serde(skip)]
     pub is_of_other_user: bool,
@@ -233,8 +235,8 @@ pub trait Scan {
     /// Takes the error of the last row, which has NULL for a value that does not fit. It is raised if the row passes the conditions that are
     /// evaluated here.
     fn take_misfit(&mut self) -> Option<Error>;
-    /// Once rows were written by the start, their number, and the name of what was written, as [`Modify::written`] has it.
-    fn written(&self) -> Option<(u64, &str)> {
+    /// The number of rows that the start has written, if it writes.
+    fn written(&self) -> Option<u64> {
         None
     }
     /// From now on, what each shard returns is observed, for EXPLAIN ANALYZE.
@@ -243,8 +245,9 @@ pub trait Scan {
     fn parts(&self) -> Vec<RemotePart> {
         Vec::new()
     }
-    /// True if the scan may see rows of what [`Modify::written`] names.
-    fn may_see(&self, written: &str) -> bool;
+    /// Refuses to start if the scan would see what was written after the snapshot with this command number.
+    /// Errors: `NotImplemented`.
+    fn refuse_newer(&self, command: u32) -> Result<()>;
     /// Drops what a started scan holds.
     fn stop(&mut self);
     /// Returns what EXPLAIN shows: labels and texts.

@@ -114,11 +114,12 @@ unsafe fn key(
     // SAFETY: promised by the caller.
     unsafe {
         let mut reader = Reader::new(root, (*inner).relid);
-        let Clause::Compare { term: Term::Column(column), operator: Operator::Equal, operand, kind, collation } =
+        let Clause::Compare { term, operator: Operator::Equal, operand, kind } =
             reader.clause((*restriction).clause.cast())
         else {
             return None;
         };
+        let Term::Column(column, _) = term else { return None };
         // Types whose equal values have equal bytes.
         let is_hashed =
             !matches!(kind.scalar, Scalar::Float4 | Scalar::Float8 | Scalar::Numeric | Scalar::Json | Scalar::Jsonb);
@@ -127,7 +128,7 @@ unsafe fn key(
         if !is_hashed || kind.is_array || relations.is_null() || !pg_sys::bms_is_subset(relations, (*outer).relids) {
             return None;
         }
-        let member = Clause::Member { term: Term::Column(column), is_negated: false, operand: 0, kind, collation };
+        let member = Clause::Member { term, is_negated: false, operand: 0, kind };
         let opened = open((*pg_sys::planner_rt_fetch((*inner).relid, root)).relid);
         let condition = opened.translate(&member)?.condition;
         let narrows = user::as_checked_user(user_of(inner), || opened.narrows(std::slice::from_ref(&condition)));

@@ -2,7 +2,7 @@
 //!
 //! The layer above implements [`Wrapper`], [`Table`] and [`Scan`], and hands a wrapper to [`handler`]. This module turns PostgreSQL's
 //! planner nodes into [`clause::Clause`], and datums into [`value::SqlValue`]; [`plan`], [`upper`], [`join`] and [`scan_plan`] have the planner's callbacks, [`scan`] and [`batched`] the
-//! executor's, [`modify`] those of writes, [`target`] the rows that a write scans, [`collected`] keeps them until all are known, [`written`] refuses scans after writes, and [`direct`] writes without such rows.
+//! executor's, [`modify`] those of writes, [`target`] the rows that a write scans, [`collected`] keeps them until all are known, and [`direct`] writes without such rows.
 //!
 //! INVARIANTS: A condition that the table cannot evaluate exactly as PostgreSQL would is evaluated again here, in the order that the
 //! planner gives, so that no function of a user sees a row before the conditions of a security-barrier view. A scan runs as the user
@@ -25,7 +25,6 @@ mod scan_plan;
 mod target;
 mod upper;
 pub mod value;
-mod written;
 
 pub use interface::*;
 

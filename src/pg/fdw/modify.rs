@@ -218,16 +218,6 @@ unsafe fn state<'a>(target: *mut pg_sys::ResultRelInfo) -> &'a mut State {
     }
 }
 
-/// The name of what was written to a target.
-///
-/// # Safety
-/// A target of this wrapper, if any, with its state.
-pub(super) unsafe fn written(target: *mut pg_sys::ResultRelInfo) -> Option<String> {
-    // SAFETY: promised by the caller.
-    let state = unsafe { (*target).ri_FdwState.cast::<Option<State>>().as_ref() };
-    state?.as_ref()?.modify.written().map(str::to_owned)
-}
-
 impl State {
     /// Runs `work` as the user whose privileges count, in the memory of one row.
     ///

@@ -16,6 +16,8 @@ use serde_json::{Value as Json, json};
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
 
+/// The estimate for a table of which nothing is known.
+const DEFAULT_ROWS: f64 = 1000.0;
 /// The cost of a round trip to the shards, in the planner's units.
 pub(super) const ROUND_TRIP: f64 = 25.0;
 /// The cost of a row that is sent to the router.
@@ -40,9 +42,11 @@ pub(super) unsafe extern "C-unwind" fn size(
 ) {
     // SAFETY: PostgreSQL's planner calls this for a base relation.
     unsafe {
-        // The shards' statistics are newer than those of the last ANALYZE here.
+        // What the last ANALYZE has counted is there already; less than 0 if there was none.
         let opened = open(table);
-        (*rel).tuples = raise(user::as_checked_user(user_of(rel), || opened.rows())).max(1.0);
+        let estimate = raise(user::as_checked_user(user_of(rel), || opened.estimate()));
+        let known = estimate.into_iter().chain(((*rel).tuples >= 0.0).then_some((*rel).tuples)).reduce(f64::max);
+        (*rel).tuples = known.unwrap_or(DEFAULT_ROWS).max(1.0);
         target::unify_whole_rows(root, rel, table);
         pg_sys::set_baserel_size_estimates(root, rel);
     }
@@ -99,12 +103,17 @@ pub(super) unsafe fn divide(
             }
             read.push((expression, level, translation, reader.operands));
         }
-        let barrier = if here == pg_sys::Index::MAX { None } else { Barrier::above(root) };
+        let barrier = Barrier::above(root);
+        let mut hiding = null_mut();
         for (expression, level, translation, mut operands) in read {
             pg_sys::pull_varattnos(expression, (*rel).relid, &raw mut divided.columns);
             // If a condition of a security barrier is evaluated here, a later one must not choose among the rows that it hides, not even by the error of a value
             // that does not fit.
-            let is_first = level <= here && barrier.as_ref().is_none_or(|barrier| barrier.has(expression));
+            let is_of_view = barrier.as_ref().is_some_and(|barrier| barrier.has(expression));
+            let is_first = level <= here && (here == pg_sys::Index::MAX || barrier.is_none() || is_of_view);
+            if is_of_view || level < (*root).qual_security_level {
+                pg_sys::pull_varattnos(expression, (*rel).relid, &raw mut hiding);
+            }
             match translation.filter(|_| is_first) {
                 Some(Translation { condition, is_exact, not_null }) => {
                     divided.plan.conditions.push((condition, divided.operands.len()));
@@ -119,6 +128,7 @@ pub(super) unsafe fn divide(
                 None => divided.local.push(expression.cast()),
             }
         }
+        divided.plan.hiding = numbers(hiding, (*rel).max_attr);
     }
     divided
 }

@@ -8,7 +8,6 @@ use super::interface::{Access, RemotePart, Scan, ScanPlan, raise, with_rights_of
 use super::plan::{constant, string_of};
 use super::target::Rows;
 use super::value::{self, Kind, SqlValue};
-use super::written;
 use crate::pg::error::{Error, Result, keeping_all};
 use crate::pg::memory::context;
 use crate::pg::security::user;
@@ -181,7 +180,8 @@ impl State {
             if !(*node).ss.ps.instrument.is_null() {
                 self.scan.observe();
             }
-            written::refuse_after((*node).ss.ps.state, &*self.scan);
+            // PostgreSQL's own tables do not show this snapshot what commands from this number on have written.
+            self.scan.refuse_newer((*(*(*node).ss.ps.state).es_snapshot).curcid)?;
             pg_sys::MemoryContextReset(self.memory);
             let values = keeping_all(|| self.values(node))?;
             let most = self.most(&values);
@@ -247,9 +247,7 @@ pub(super) unsafe fn write(node: *mut pg_sys::ForeignScanState) -> Result<Option
         let Some(state) = state(node) else { return Ok(None) };
         let Some(counts) = state.write.filter(|_| !state.is_started) else { return Ok(None) };
         state.start(node)?;
-        let Some((count, name)) = state.scan.written() else { return Ok(None) };
-        written::note(node, name);
-        Ok(Some((count, counts)))
+        Ok(state.scan.written().map(|count| (count, counts)))
     }
 }
 

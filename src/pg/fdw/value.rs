@@ -1,7 +1,7 @@
 //! Values between SQL and the code that has no `unsafe`: the types of columns that a foreign table may have, and datums of them
 //! as owned values.
 
-use crate::pg::datum::jsonb::{RawJsonb, detoasted_bytes, new_varlena};
+use crate::pg::datum::jsonb::{detoasted_bytes, new_varlena};
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind as ErrorKind;
 use pgrx::{FromDatum, IntoDatum, pg_sys};
@@ -55,7 +55,7 @@ pub enum SqlValue {
     Timestamp(i64),
     Uuid([u8; 16]),
     Bytes(Vec<u8>),
-    /// a jsonb's root container
+    /// a jsonb's root container, of any depth
     Jsonb(Vec<u8>),
     /// the text of a json
     Json(String),
@@ -115,6 +115,11 @@ impl Kind {
         // SAFETY: a syscache look-up; InvalidOid for a type that is no array.
         let element = unsafe { pg_sys::get_element_type(oid) };
         let is_array = element != pg_sys::InvalidOid;
+        // `int2vector` has elements, too, but must have one dimension from 0, and no NULL.
+        // SAFETY: a syscache look-up.
+        if is_array && unsafe { pg_sys::get_array_type(element) } != oid {
+            return None;
+        }
         let scalar = Scalar::of(if is_array { element } else { oid })?;
         let limited = scalar == Scalar::Text && modifier >= pg_sys::VARHDRSZ as i32;
         let length = limited.then(|| modifier as usize - pg_sys::VARHDRSZ);
@@ -300,7 +305,7 @@ unsafe fn scalar_of_datum(datum: pg_sys::Datum, scalar: Scalar) -> Option<SqlVal
                 SqlValue::Uuid(*bytes)
             }
             Scalar::Bytea => SqlValue::Bytes(detoasted_bytes(datum).to_vec()),
-            Scalar::Jsonb => SqlValue::Jsonb(RawJsonb::from_datum(datum, false)?.bytes().to_vec()),
+            Scalar::Jsonb => SqlValue::Jsonb(detoasted_bytes(datum).to_vec()),
         })
     }
 }

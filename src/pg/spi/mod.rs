@@ -104,6 +104,8 @@ pub(in crate::pg) struct Plan {
     plan: pg_sys::SPIPlanPtr,
     /// the types of its parameters
     types: Vec<pg_sys::Oid>,
+    /// the user for whom it was made
+    user: pg_sys::Oid,
     /// time of the last use, by [`CLOCK`]
     used: Cell<u64>,
 }
@@ -153,8 +155,9 @@ fn make_room(plans: &mut HashMap<String, Rc<Plan>>) {
 
 /// Returns the cached plan of a statement, or of a cursor with these `CURSOR_OPT_…`.
 ///
-/// INVARIANT: its parameters have the types of `params`. A router chooses text and parameters of a shard's statement, so the
-/// same text may come with other types.
+/// INVARIANTS: Its parameters have the types of `params`. A router chooses text and parameters of a shard's statement, so the
+/// same text may come with other types. It was made for the current user: PostgreSQL checks the privileges on schemas when it
+/// parses a statement, and not when it executes the plan.
 pub(in crate::pg) fn plan(sql: &str, params: &[Param<'_>], options: i32) -> Result<Rc<Plan>> {
     let marked;
     let sql = if options == 0 {
@@ -167,7 +170,9 @@ pub(in crate::pg) fn plan(sql: &str, params: &[Param<'_>], options: i32) -> Resu
     CLOCK.set(now);
     let types = params.iter().map(param::type_oid);
     let cached = PLANS.with_borrow(|plans| plans.get(sql).cloned());
-    if let Some(plan) = cached.filter(|plan| types.clone().eq(plan.types.iter().copied())) {
+    // SAFETY: reads backend-local state.
+    let user = unsafe { pg_sys::GetUserId() };
+    if let Some(plan) = cached.filter(|plan| plan.user == user && types.clone().eq(plan.types.iter().copied())) {
         plan.used.set(now);
         return Ok(plan);
     }
@@ -183,7 +188,7 @@ pub(in crate::pg) fn plan(sql: &str, params: &[Param<'_>], options: i32) -> Resu
         pg_sys::SPI_keepplan(plan);
         plan
     };
-    let plan = Rc::new(Plan { plan, types, used: Cell::new(now) });
+    let plan = Rc::new(Plan { plan, types, user, used: Cell::new(now) });
     PLANS.with_borrow_mut(|plans| {
         make_room(plans);
         plans.insert(sql.to_owned(), Rc::clone(&plan));

@@ -6,6 +6,7 @@ pub mod prepared;
 pub mod snapshot;
 pub mod subtransaction;
 pub mod top_level;
+pub mod writes;
 
 use crate::pg::error::{Result, from_caught};
 use pgrx::{PgTryBuilder, pg_sys};
@@ -16,6 +17,12 @@ use std::panic::AssertUnwindSafe;
 pub fn refuse_if_read_only(command: &CStr) {
     // SAFETY: a C string; the ERROR unwinds as every other one.
     unsafe { pg_sys::PreventCommandIfReadOnly(command.as_ptr()) };
+}
+
+/// True in a process that computes a part of another session's plan.
+pub fn is_parallel_worker() -> bool {
+    // SAFETY: reads a variable of this process.
+    unsafe { pg_sys::ParallelWorkerNumber >= 0 }
 }
 
 /// Runs `read` in this process's transaction, or else in one of its own; None if the transaction has failed.

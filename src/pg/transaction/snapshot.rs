@@ -7,6 +7,26 @@ unsafe extern "C-unwind" {
     fn PreCommit_CheckForSerializationFailure();
 }
 
+/// The newest snapshot of all committed transactions and of the earlier commands of this one, whatever the isolation level. It is valid until the next one is taken, so
+/// the caller pushes or registers it, which copies it.
+///
+/// PostgreSQL's `GetLatestSnapshot` is refused in parallel mode, in which the leader's whole plan runs if any part of it is parallel: also a foreign scan beside
+/// that part. A snapshot of the catalogs is allowed there. It is as new: it is taken anew each time, except for relations of PostgreSQL's whose changes
+/// send invalidations, and no relation is named here.
+///
+/// # Safety
+/// Inside a transaction.
+pub(crate) unsafe fn latest() -> pg_sys::Snapshot {
+    // SAFETY: promised by the caller.
+    unsafe {
+        if pg_sys::IsInParallelMode() {
+            pg_sys::GetCatalogSnapshot(pg_sys::InvalidOid)
+        } else {
+            pg_sys::GetLatestSnapshot()
+        }
+    }
+}
+
 /// A snapshot that is active until it is dropped.
 pub struct ActiveSnapshot(());
 
@@ -14,7 +34,7 @@ impl ActiveSnapshot {
     /// Pushes the newest snapshot, also under REPEATABLE READ: for metadata, never for documents.
     pub fn latest() -> Self {
         // SAFETY: called inside a transaction; popped on drop, or by the abort of the transaction.
-        unsafe { pg_sys::PushActiveSnapshot(pg_sys::GetLatestSnapshot()) };
+        unsafe { pg_sys::PushActiveSnapshot(latest()) };
         Self(())
     }
 

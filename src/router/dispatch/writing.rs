@@ -5,6 +5,7 @@ use crate::catalog::collections::grants::{self, Level};
 use crate::pg::error::{Result, catch_violation};
 use crate::pg::fault;
 use crate::pg::spi;
+use crate::pg::transaction::writes;
 use crate::remote::{self, Request, RequestScope, Sql};
 use crate::router::fresh_map::is_stale;
 use crate::router::numbered::require_claim;
@@ -70,6 +71,13 @@ impl From<spi::StatementResult> for Written {
     }
 }
 
+/// Begins a write, which readers with an older snapshot must not see.
+fn open<'c>(collection: &'c Collection, destinations: &[Destination]) -> Result<FanOut<'c>> {
+    let to = FanOut::open(collection, destinations, Level::Write)?;
+    writes::note(&collection.namespace);
+    Ok(to)
+}
+
 /// Runs a write on every destination; `statement` maps its position to the statement. Results are in the order of the
 /// destinations.
 ///
@@ -84,7 +92,7 @@ pub fn write<'s>(
     statement: impl Fn(usize) -> &'s Statement,
 ) -> Result<Vec<Written>> {
     require_claim()?;
-    let to = FanOut::open(collection, destinations, Level::Write)?;
+    let to = open(collection, destinations)?;
     let lock = range.statement(collection);
     let single = to.shards.len() == 1;
     let requests = if single {
@@ -166,7 +174,7 @@ fn write_unclaimed<'s>(
     is_last: bool,
     statement: impl Fn(usize) -> &'s Statement,
 ) -> Result<Vec<Written>> {
-    let to = FanOut::open(collection, destinations, Level::Write)?;
+    let to = open(collection, destinations)?;
     lock_local(&to, range)?;
     let requests = to.requests(if is_last { RequestScope::WholeTransaction } else { WRITE }, statement);
     let run = || {
@@ -216,7 +224,7 @@ fn write_local(to: &FanOut<'_>, requests: &[Request<'_>]) -> Result<Option<Writt
 /// be moved.
 pub fn write_locked(collection: &Collection, destination: &Destination, statement: &Statement) -> Result<Written> {
     require_claim()?;
-    let to = FanOut::open(collection, std::slice::from_ref(destination), Level::Write)?;
+    let to = open(collection, std::slice::from_ref(destination))?;
     let request = to.request(0, WRITE, statement);
     let mut streams = start(std::slice::from_ref(&request))?;
     remote::await_all(&mut streams)?;

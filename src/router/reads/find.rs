@@ -19,13 +19,13 @@ use docshard_core::routing::request::options::{CountOptions, FindOptions};
 use docshard_core::routing::request::query::Query;
 use docshard_core::values::key::KeyRanges;
 
-/// Checks that the caller may read a collection, if it exists.
+/// Checks that the caller may read a collection, if it exists. Every role that has access to docshard may read the database `config`.
 /// Errors: `InvalidNamespace`, `Unauthorized`.
 pub fn check(namespace: &str) -> Result<()> {
     namespace::split(namespace)?;
     match cache::find(namespace)? {
         Some(collection) => grants::require(&collection, Level::Read).map(|_| ()),
-        None => Ok(()),
+        None => cache::require_access(),
     }
 }
 

@@ -55,6 +55,14 @@ pub fn for_insert<'a>(document: RawObject<'a>, new_id: impl FnOnce() -> [u8; 12]
     Ok(Stored { bytes, generated_id })
 }
 
+/// Checks a value, or a whole document, that a caller gives, and that becomes a part of a document.
+///
+/// # Errors
+/// As [`for_insert`], for what is inside.
+pub fn check_given(bytes: &[u8]) -> Result<()> {
+    changed_value(raw::root(bytes), 0).map(drop)
+}
+
 /// The checks of the domain `docshard.document` on a stored value.
 ///
 /// # Errors
