@@ -74,7 +74,7 @@ pub fn part(name: &str, command: &RawDocument) -> Result<Part, Failure> {
     let level = command.get_document("readConcern").and_then(|concern| concern.get_str("level"));
     if level.is_ok_and(|level| level == "snapshot")
         && !matches!(part, Part::Transaction { .. })
-        && !matches!(name, "find" | "aggregate" | "distinct")
+        && !matches!(name, "find" | "aggregate" | "distinct" | "getMore")
     {
         return Err(invalid(&format!("{name} does not support the readConcern level snapshot outside transactions")));
     }
