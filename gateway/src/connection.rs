@@ -8,8 +8,6 @@ use crate::executor::Error;
 use crate::gateway::Gateway;
 use crate::memory::{Budget, Owner};
 use crate::reply::{self, BAD_VALUE, COMMAND_NOT_FOUND, Failure, Reply, UNAUTHORIZED};
-#[cfg(feature = "fault_points")]
-use crate::retried;
 use crate::sasl::{self, Conversation, User};
 use crate::shares::{Share, network};
 use crate::wire::Violation;
@@ -46,6 +44,9 @@ pub struct Connection<S> {
     unknown: Option<Share>,
     /// it has sent a message
     greeted: bool,
+    /// the name of the client's program
+    #[cfg(feature = "fault_points")]
+    program: Option<String>,
 }
 
 /// A request that has been read, and how its reply is sent.
@@ -93,6 +94,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             compressors,
             unknown,
             greeted: false,
+            #[cfg(feature = "fault_points")]
+            program: None,
         }
     }
 
@@ -106,6 +109,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 Outcome::Close => return Ok(()),
             };
             if !more_to_come {
+                let reply = if opcode == OP_MSG { self.gateway.clock.stamp(reply) } else { reply };
                 let compressor = compressor.filter(|_| may_be_compressed(&name));
                 timeout(TRANSFER, self.send(request, opcode, reply, compressor)).await??;
             }
@@ -190,24 +194,36 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     #[cfg(feature = "fault_points")]
     async fn run(&mut self, command: &Command, budget: &mut Budget) -> Outcome {
-        use crate::fail_point::Effect;
+        use crate::fail_point::{self, Effect};
         let gateway = self.gateway.clone();
         if command.name == "configureFailPoint" {
             let reply = gateway.fail_point.configure(&command.bytes);
             return Outcome::Reply(reply.unwrap_or_else(|failure| failure.reply()));
         }
-        let fault = gateway.fail_point.of(&command.name);
+        if hello::is_hello(&command.name)
+            && let Ok(client) = command.document().get_document("client")
+        {
+            let application = client.get_document("application").and_then(|application| application.get_str("name"));
+            self.program = application.ok().map(str::to_owned);
+        }
+        let fault = gateway.fail_point.of(command, self.program.as_deref());
         if let Some(pause) = fault.pause {
             tokio::time::sleep(pause).await;
         }
-        match fault.effect {
-            Effect::Nothing => self.run_command(command, budget).await,
-            Effect::Close => Outcome::Close,
+        let fields = match fault.effect {
+            Effect::Nothing if command.name == "getParameter" => doc! { "enableTestCommands": true },
+            Effect::Nothing => doc! {},
+            Effect::Amend(fields) => fields,
+            Effect::Reply(reply) => return Outcome::Reply(reply),
+            Effect::Close => return Outcome::Close,
             Effect::CloseAfterCommand => {
                 self.run_command(command, budget).await;
-                Outcome::Close
+                return Outcome::Close;
             }
-            Effect::Reply(reply) => Outcome::Reply(retried::labelled(command, reply)),
+        };
+        match self.run_command(command, budget).await {
+            Outcome::Reply(reply) if !fields.is_empty() => Outcome::Reply(fail_point::amended(&reply, fields)),
+            outcome => outcome,
         }
     }
 

@@ -1,9 +1,14 @@
 //! MongoDB's `configureFailPoint` for `failCommand`, in builds for tests only: commands of clients fail, or their connections close.
 //!
-//! Beside MongoDB's `failCommands`, `errorCode`, `errorLabels`, `closeConnection`, `blockConnection` and `blockTimeMS` there is
-//! `afterCommand: true`: the command runs before its connection closes.
+//! Beside MongoDB's `failCommands`, `appName`, `errorCode`, `errorLabels`, `writeConcernError`, `closeConnection`, `blockConnection` and
+//! `blockTimeMS` there is `afterCommand: true`: the command runs before its connection closes. `getParameter` tells drivers' tests that there
+//! are such commands.
 
-use crate::reply::{self, BAD_VALUE, Failure, Reply};
+use crate::command::Command;
+use crate::reply::{self, BAD_VALUE, Failure, Reply, TRANSIENT};
+use crate::retried;
+use crate::session::Part;
+use crate::transactions::TRANSIENT_CODES;
 use bson::{Bson, Document, doc};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -37,6 +42,8 @@ pub enum Effect {
     Close,
     CloseAfterCommand,
     Reply(Reply),
+    /// the command runs, and its reply gets these fields
+    Amend(Document),
 }
 
 #[derive(Debug, Default)]
@@ -73,13 +80,14 @@ impl FailPoint {
         Ok(reply::ok(doc! {}))
     }
 
-    /// What befalls a command of this name.
-    pub fn of(&self, name: &str) -> Fault {
+    /// What befalls a command of a client whose program has this name.
+    pub fn of(&self, command: &Command, program: Option<&str>) -> Fault {
         let mut none = Fault { pause: None, effect: Effect::Nothing };
         let mut armed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(Armed { mode, data }) = &mut *armed else { return none };
         let names = data.get_array("failCommands").map(Vec::as_slice).unwrap_or_default();
-        if !names.iter().any(|named| named.as_str() == Some(name)) {
+        let is_others = data.get_str("appName").is_ok_and(|wanted| program != Some(wanted));
+        if is_others || !names.iter().any(|named| named.as_str() == Some(&command.name)) {
             return none;
         }
         match mode {
@@ -97,26 +105,60 @@ impl FailPoint {
             let pause = integer(data.get("blockTimeMS")).and_then(|time| u64::try_from(time).ok()).unwrap_or(0);
             none.pause = Some(Duration::from_millis(pause));
         }
-        let effect = match integer(data.get("errorCode")).and_then(|code| i32::try_from(code).ok()) {
+        let error = integer(data.get("errorCode")).and_then(|code| i32::try_from(code).ok());
+        let effect = match (error, data.get("writeConcernError")) {
             _ if flag("closeConnection") && flag("afterCommand") => Effect::CloseAfterCommand,
             _ if flag("closeConnection") => Effect::Close,
-            Some(code) => {
-                let mut fields =
-                    doc! { "ok": 0.0, "errmsg": "Failing command via 'failCommand' failpoint", "code": code };
-                if let Ok(labels) = data.get_array("errorLabels") {
-                    fields.insert("errorLabels", labels.clone());
-                }
-                Effect::Reply(fields.to_vec().unwrap_or_default())
+            (Some(code), _) => Effect::Reply(refusal(command, code, data.get("errorLabels"))),
+            (None, Some(error)) => {
+                let mut fields = doc! { "writeConcernError": error };
+                fields.extend(data.get("errorLabels").map(|labels| ("errorLabels".to_owned(), labels.clone())));
+                Effect::Amend(fields)
             }
-            None => Effect::Nothing,
+            (None, None) => Effect::Nothing,
         };
         Fault { effect, ..none }
     }
 }
 
+/// Names of codes that tests look at.
+const NAMES: &[(i32, &str)] =
+    &[(50, "MaxTimeMSExpired"), (112, "WriteConflict"), (251, "NoSuchTransaction"), (11601, "Interrupted")];
+
+/// Codes of a commit after which its transaction can be run again.
+const OF_COMMITS: &[i32] = &[24, 112, 246, 251, 267];
+
+/// An error, with the labels of the fail point, or else those that such an error has.
+fn refusal(command: &Command, code: i32, labels: Option<&Bson>) -> Reply {
+    let mut fields = doc! { "ok": 0.0, "errmsg": "Failing command via 'failCommand' failpoint", "code": code };
+    let name = NAMES.iter().find(|(known, _)| *known == code);
+    fields.extend(name.map(|(_, name)| ("codeName".to_owned(), (*name).into())));
+    fields.extend(labels.map(|labels| ("errorLabels".to_owned(), labels.clone())));
+    let reply = fields.to_vec().unwrap_or_default();
+    let codes = if command.name == "commitTransaction" { OF_COMMITS } else { TRANSIENT_CODES };
+    match command.part {
+        _ if labels.is_some() => reply,
+        Part::Transaction { .. } if codes.contains(&code) => reply::relabelled(&reply, TRANSIENT, true),
+        _ => retried::labelled(command, reply),
+    }
+}
+
+/// The reply with further fields.
+pub fn amended(reply: &[u8], fields: Document) -> Reply {
+    let Ok(mut document) = Document::from_reader(reply) else { return reply.to_vec() };
+    document.extend(fields);
+    document.to_vec().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::message::Request;
+
+    fn command(name: &str) -> Command {
+        let document = doc! { name: 1, "$db": "test" }.to_vec().unwrap();
+        Command::of(&Request { document: &document, sequences: vec![], more_to_come: false, database: None }).unwrap()
+    }
 
     #[test]
     fn it_acts_as_often_as_it_is_told() {
@@ -126,7 +168,7 @@ mod tests {
             point.configure(&command.to_vec().unwrap()).map(drop)
         };
         let close = doc! { "failCommands": ["insert"], "closeConnection": true };
-        let effect = |name| point.of(name).effect;
+        let effect = |name| point.of(&command(name), None).effect;
         assert_eq!(effect("insert"), Effect::Nothing);
         configure(doc! { "times": 2 }.into(), close.clone()).unwrap();
         assert_eq!(effect("find"), Effect::Nothing);
@@ -144,9 +186,20 @@ mod tests {
             doc! { "failCommands": ["find"], "errorCode": 91, "blockConnection": true, "blockTimeMS": 5 },
         )
         .unwrap();
-        let fault = point.of("find");
+        let fault = point.of(&command("find"), None);
         assert_eq!(fault.pause, Some(Duration::from_millis(5)));
         assert!(matches!(fault.effect, Effect::Reply(reply) if reply::code_of(&reply) == Some(91)));
+        let concern = doc! { "code": 91 };
+        let of_app =
+            doc! { "failCommands": ["find"], "appName": "a", "writeConcernError": &concern, "errorLabels": [] };
+        configure("alwaysOn".into(), of_app).unwrap();
+        assert_eq!(effect("find"), Effect::Nothing);
+        let Effect::Amend(fields) = point.of(&command("find"), Some("a")).effect else {
+            panic!("the reply is amended")
+        };
+        assert_eq!(fields, doc! { "writeConcernError": &concern, "errorLabels": [] });
+        let reply = amended(&reply::ok(doc! { "n": 1 }), doc! { "writeConcernError": &concern });
+        assert_eq!(Document::from_reader(reply.as_slice()).unwrap().get("writeConcernError"), Some(&concern.into()));
         configure("off".into(), doc! {}).unwrap();
         assert_eq!(effect("find"), Effect::Nothing);
         for wrong in [Bson::Int32(1), doc! {}.into(), "on".into()] {

@@ -1,5 +1,6 @@
 //! What all connections share.
 
+use crate::clock::Clock;
 use crate::executor::Executor;
 use crate::memory::{self, Memory};
 use crate::options::Options;
@@ -26,6 +27,7 @@ pub struct Gateway {
     logins: Shares<IpAddr>,
     pub memory: Arc<Memory>,
     pub work: Work,
+    pub clock: Clock,
     /// by address
     pub connections: Shares<IpAddr>,
     /// by address: connections without a login: new ones, and those by which drivers monitor
@@ -58,6 +60,7 @@ impl Gateway {
             logins: Shares::new(options.max_logins, options.max_logins.div_ceil(2)),
             memory: Arc::new(memory::new(options.message_memory)),
             work: Work::new(),
+            clock: Clock::default(),
             connections: Shares::new(options.max_connections, options.max_connections.div_ceil(2)),
             unknown: Shares::new(options.max_unauthenticated, options.max_unauthenticated.div_ceil(2)),
             tls,

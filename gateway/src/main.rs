@@ -4,7 +4,7 @@
 //! It knows framing, logins, pools and cursors, and no more: what a command means is `docshard.run_command_bson`.
 //!
 //! * [`options`], [`gateway`], [`server`], [`tls`]: arguments; accepting clients within limits.
-//! * [`wire`], [`connection`], [`command`], [`reply`]: MongoDB's protocol.
+//! * [`wire`], [`connection`], [`command`], [`reply`], [`clock`]: MongoDB's protocol.
 //! * [`hello`], [`sasl`], [`local`]: handshake, login, and the few commands about the connection itself.
 //! * [`executor`], [`pool`], [`cursors`]: which session runs a command.
 //! * [`session`], [`sessions`], [`transactions`]: clients' sessions, and transactions over several commands.
@@ -13,6 +13,7 @@
 //! * [`router`], [`login`], [`backend`]: PostgreSQL's protocol.
 
 mod backend;
+mod clock;
 mod command;
 mod connection;
 mod cursors;

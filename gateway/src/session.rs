@@ -70,6 +70,18 @@ fn number(command: &RawDocument) -> Result<Option<i64>, Failure> {
 
 /// Reads and checks the fields of a command.
 pub fn part(name: &str, command: &RawDocument) -> Result<Part, Failure> {
+    let part = place(name, command)?;
+    let level = command.get_document("readConcern").and_then(|concern| concern.get_str("level"));
+    if level.is_ok_and(|level| level == "snapshot")
+        && !matches!(part, Part::Transaction { .. })
+        && !matches!(name, "find" | "aggregate" | "distinct" | "getMore")
+    {
+        return Err(invalid(&format!("{name} does not support the readConcern level snapshot outside transactions")));
+    }
+    Ok(part)
+}
+
+fn place(name: &str, command: &RawDocument) -> Result<Part, Failure> {
     let session = match command.get("lsid") {
         Ok(None) => None,
         Ok(Some(value)) => Some(id(value)?),
@@ -212,6 +224,10 @@ mod tests {
             with(doc! { "startTransaction": true, "readConcern": { "level": "snapshot" } }),
             Ok(Part::Transaction { place, start: true })
         );
+        for (name, expected) in [("find", Ok(Part::Nothing)), ("listCollections", Err(72)), ("findAndModify", Err(72))]
+        {
+            assert_eq!(named(name, doc! { "readConcern": { "level": "snapshot" } }), expected, "{name}");
+        }
         for wrong in [
             doc! { "startTransaction": false },
             doc! { "autocommit": true },

@@ -45,8 +45,8 @@ const PROGRESS: Duration = Duration::from_secs(5);
 const MAX_CURSORS: usize = 1_000;
 
 /// Codes after which MongoDB tells drivers to run the transaction again.
-const TRANSIENT_CODES: &[i32] =
-    &[6, 7, 24, 89, 91, 112, 189, 202, 246, 251, 290, 9001, 10107, 11600, 11602, 13435, 13436];
+pub const TRANSIENT_CODES: &[i32] =
+    &[6, 7, 24, 89, 91, 112, 189, 202, 246, 251, 267, 290, 9001, 10107, 11600, 11602, 13435, 13436];
 
 /// A transaction whose phase is locked. It is aborted when this is dropped, unless a statement has succeeded, or it has ended.
 struct Locked {

@@ -13,6 +13,7 @@ SELECT run('admin', '{"getCmdLineOpts": 1}') #- '{parsed,net,port}' AS options;
 SELECT run('admin', '{"getDefaultRWConcern": 1}') - 'localUpdateWallClockTime' AS concern;
 SELECT run('srv', '{"connectionStatus": 1}') #> '{authInfo,authenticatedUsers,0,user}' = to_jsonb(current_user::text) AS is_current, run('srv', '{"whatsmyuri": 1}') ->> 'you' <> '' AS address;
 SELECT run('admin', '{"top": 1}');
+SELECT run('admin', '{"createSearchIndexes": "c", "indexes": [{"definition": {}}]}');
 SELECT jsonb_array_length(run('admin', '{"currentOp": 1, "$ownOps": true}') -> 'inprog') > 0 AS operations;
 SELECT string_agg(name, ' ' ORDER BY name) AS fields FROM (SELECT DISTINCT jsonb_object_keys(operation) AS name FROM docshard.aggregate('admin.$cmd.aggregate', '[{"$currentOp": {"allUsers": false}}, {"$match": {"active": true}}]') AS operation) AS f WHERE name NOT IN ('client', 'appName');
 SELECT run('admin', '{"killOp": 1, "op": 999999999}'), run('admin', '{"killOp": 1, "op": "x"}') ->> 'codeName' AS text, run('admin', '{"killOp": 1}') ->> 'codeName' AS none;

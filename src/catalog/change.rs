@@ -9,11 +9,12 @@
 
 use super::cache;
 use crate::catalog::cluster::identity;
-use crate::pg::error::Result;
+use crate::pg::error::{Error, Result};
 use crate::pg::transaction::epoch::{self, Epoch};
 use crate::storage::lock::{self, Tag};
 use crate::store;
 use crate::store::collections;
+use crate::store::index_builds::Build;
 use docshard_core::error::{Kind, error};
 use std::cell::RefCell;
 
@@ -51,14 +52,19 @@ pub fn lock(namespace: &str) -> Result<Locked> {
 /// Refuses a change while an index of the collection is being built. The remains of an interrupted build do not count.
 /// Errors: `ConflictingOperationInProgress`.
 pub fn refuse_while_building(id: i32, name: &str) -> Result<()> {
+    running_build(id)?.map_or(Ok(()), |build| Err(is_being_built(&build, name)))
+}
+
+/// A build of an index of the collection that has a builder.
+pub fn running_build(id: i32) -> Result<Option<Build>> {
     let builds = store::index_builds::of_collection(id)?;
-    match builds.iter().find(|build| !lock::is_free(Tag::Builder(build.id))) {
-        None => Ok(()),
-        Some(build) => {
-            Err(error!(Kind::ConflictingOperationInProgress, "the index {} of {name} is being built", build.name)
-                .with_hint("Try again when the build has ended; docshard.list_index_builds() shows its progress."))
-        }
-    }
+    Ok(builds.into_iter().find(|build| !lock::is_free(Tag::Builder(build.id))))
+}
+
+/// The error of a change of the collection that the build forbids.
+pub fn is_being_built(build: &Build, name: &str) -> Error {
+    error!(Kind::ConflictingOperationInProgress, "the index {} of {name} is being built", build.name)
+        .with_hint("Try again when the build has ended; docshard.list_index_builds() shows its progress.")
 }
 
 /// Advances a collection's revision and announces the change.

@@ -48,7 +48,7 @@ impl Command {
 /// operations that it may run, and conflicts of its fields; function; help.
 macro_rules! commands {
     ($($name:literal $(| $alias:literal)* $access:ident $place:ident($target:ident) $fields:expr
-        => [$($operation:ident)* $(; $conflicts:ident)?] $run:expr, $help:literal;)*) => {
+        => [$($operation:ident)* $(; $conflicts:ident)?] $run:expr, $help:expr;)*) => {
         /// The commands.
         pub static COMMANDS: &[Command] = &[$(Command {
             aliases: &[$($alias),*],
@@ -71,6 +71,8 @@ const SCALE: Field = may("scale", Type::Integer);
 const TO: &[Field] = &[must("to", Type::String)];
 const ZONE: &[Field] = &[must("zone", Type::String)];
 const ZONE_RANGE: &[Field] = &[must("min", Type::Object), must("max", Type::Object), must("zone", Type::Any)];
+const SEARCH: &str = "Search indexes are a service of MongoDB Atlas. Other indexes are created by createIndexes.";
+const SEARCH_INDEX: Fields = &[&[may("name", Type::String), may("id", Type::String), may("definition", Type::Object)]];
 const LAST_ERROR: &[Field] =
     &[may("w", Type::Any), may("j", Type::Bool), may("wtimeout", Type::Integer), may("fsync", Type::Bool)];
 const VALIDATING: &[Field] = &[
@@ -170,6 +172,9 @@ commands! {
         => [DROP_INDEXES] collections::drop_indexes, "drop indexes";
     "listIndexes" reads of_collection(String) &[CURSOR, &[may("includeBuildUUIDs", Type::Bool), may("includeIndexBuildInfo", Type::Bool)]]
         => [LIST_INDEXES; LIST_INDEXES_CONFLICTS] collections::list_indexes, "list the indexes of a collection";
+    "createSearchIndexes" reads of_collection(String) &[&[may("indexes", Type::Array)]] => [] cluster::refused, SEARCH;
+    "updateSearchIndex" reads of_collection(String) SEARCH_INDEX => [] cluster::refused, SEARCH;
+    "dropSearchIndex" reads of_collection(String) SEARCH_INDEX => [] cluster::refused, SEARCH;
     "listCollections" reads command(Any) &[LISTING, CURSOR]
         => [] collections::list_collections, "list the collections of a database";
     "listDatabases" reads admin(Any) &[LISTING, CURSOR] => [] collections::list_databases, "list databases";

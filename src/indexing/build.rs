@@ -10,15 +10,17 @@ use crate::catalog::{cache, change};
 use crate::migration::shard::ShardSession;
 use crate::pg::error::Result;
 use crate::pg::fault;
+use crate::pg::server::sleep_ms;
 use crate::pg::{process::job, spi, transaction, transaction::top_level};
 use crate::shard::table;
 use crate::storage::lock::{self, Mode, Tag};
-use crate::store::index_builds;
+use crate::store::index_builds::{self, Build};
 use docshard_core::error::{Kind, ensure};
 use docshard_core::routing::names;
 use docshard_core::routing::protocol::Connection as _;
 use docshard_core::sql::param::Param;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 /// How long to wait for each shard before the next one is asked whether it has finished, in milliseconds.
 const LOOK_MS: i64 = 20;
@@ -29,9 +31,13 @@ const LOOK_MS: i64 = 20;
 /// Those of `catalog::indexes::create`, and of the shards. After an error the index is not in the catalog, and it is removed
 /// from the shards that can be reached.
 pub(super) fn build(namespace: &str, keys: &str, options: &IndexOptions<'_>, lock_timeout_ms: u64) -> Result<String> {
-    let draft = match register(namespace, keys, options, lock_timeout_ms)? {
-        Drafted::Exists(name) => return Ok(name),
-        Drafted::New(draft) => draft,
+    let began = Instant::now();
+    let draft = loop {
+        match register(namespace, keys, options, lock_timeout_ms)? {
+            Drafted::Exists(name) => return Ok(name),
+            Drafted::New(draft) => break draft,
+            Drafted::Busy(build) => await_end(&build, namespace, began, lock_timeout_ms)?,
+        }
     };
     let result = transaction::guarded(|| attempt(&draft, options));
     let result = result.map_err(|cause| {
@@ -50,6 +56,22 @@ pub(super) fn build(namespace: &str, keys: &str, options: &IndexOptions<'_>, loc
     });
     lock::release_for_session(Tag::Builder(draft.id), Mode::Exclusive);
     result.map(|()| draft.name)
+}
+
+/// Waits until another build has ended, as programs that start together create the same indexes. Between two looks it has no transaction,
+/// for which that build could wait.
+///
+/// # Errors
+/// `ConflictingOperationInProgress` after `lock_timeout`.
+fn await_end(build: &Build, namespace: &str, began: Instant, lock_timeout_ms: u64) -> Result<()> {
+    while !transaction::run(|| Ok(lock::is_free(Tag::Builder(build.id))))? {
+        if lock_timeout_ms > 0 && began.elapsed() >= Duration::from_millis(lock_timeout_ms) {
+            return Err(change::is_being_built(build, namespace));
+        }
+        job::check_wanted()?;
+        sleep_ms(LOOK_MS);
+    }
+    Ok(())
 }
 
 /// Inserts the row, and takes the builder's lock, which this process holds until it ends.

@@ -334,6 +334,7 @@ pub const INDEX_ELEMENT: Fields = &[
     &[
         may("expireAfterSeconds", Any),
         may("background", Bool).never_null(),
+        may("dropDups", Bool),
         may("v", Integer).never_null(),
         may("ns", String),
         may("weights", Object),

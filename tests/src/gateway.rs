@@ -176,6 +176,17 @@ impl Gateway {
         python
     }
 
+    /// Runs a script of `tests/tests/gateway` by node, with the driver and mongoose, and returns what it prints.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub fn node(&self, script: &str, uri: &str) -> String {
+        let mut node = Command::new("node");
+        node.env("NODE_PATH", clients().join("node/node_modules"));
+        node.arg(project().join("tests/tests/gateway").join(script)).arg(uri);
+        run(node)
+    }
+
     /// Runs a script of `tests/tests/gateway` in mongosh, and returns what it prints.
     ///
     /// # Panics

@@ -100,6 +100,27 @@ fn a_build_does_not_wait_for_its_caller() {
     }
 }
 
+/// As programs do that start together.
+#[test]
+fn several_callers_create_the_same_index() {
+    let cluster = cluster();
+    let mut blocker = writer(&cluster, &cluster.shards[0]);
+    let same = create(r#"{"v": 1}"#, "{}");
+    let builders = [(); 3].map(|()| spawn(&cluster, same.clone()));
+    await_phase(&cluster, "shard0", "waiting for writers before build");
+    let other = spawn(&cluster, create(r#"{"tags": 1}"#, "{}"));
+    thread::sleep(Duration::from_millis(500));
+    assert!(builders.iter().chain([&other]).all(|builder| !builder.is_finished()));
+    blocker.batch_execute("COMMIT").unwrap();
+    for builder in builders.into_iter().chain([other]) {
+        builder.join().unwrap().expect("the index");
+    }
+    let known: i64 = cluster.router.value(&format!("SELECT count(*) FROM docshard.indexes WHERE namespace = '{NS}'"));
+    assert_eq!(known, 2);
+    let builds: i64 = cluster.router.value("SELECT count(*) FROM docshard_catalog.index_builds");
+    assert_eq!(builds, 0);
+}
+
 #[test]
 fn writes_go_on_and_all_else_is_refused() {
     let cluster = cluster();
@@ -109,7 +130,7 @@ fn writes_go_on_and_all_else_is_refused() {
     // The other shard's build does not wait for that writer.
     await_phase(&cluster, "shard1", "done");
     let mut client = cluster.router.client();
-    client.batch_execute("SET statement_timeout = '20s'; SET lock_timeout = '5s'").unwrap();
+    client.batch_execute("SET statement_timeout = '20s'; SET lock_timeout = '2s'").unwrap();
     for k in [10, 1500] {
         for sql in [
             format!(

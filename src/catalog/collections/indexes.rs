@@ -8,6 +8,7 @@ use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
 use crate::pg::process;
 use crate::store;
+use crate::store::index_builds::Build;
 use crate::store::indexes::StoredIndex;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::{Kind, bail, error};
@@ -32,6 +33,7 @@ pub fn create(
 ) -> Result<String> {
     let draft = match draft(ns, keys_json, options)? {
         Drafted::Exists(name) => return Ok(name),
+        Drafted::Busy(build) => return Err(change::is_being_built(&build, ns)),
         Drafted::New(draft) => draft,
     };
     before(&draft)?;
@@ -46,6 +48,8 @@ pub fn create(
 pub enum Drafted {
     /// it exists already, under this name
     Exists(String),
+    /// not while this build of the same or another index runs
+    Busy(Build),
     /// it can be created
     New(Box<Draft>),
 }
@@ -131,7 +135,9 @@ pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Dr
     if collection.indexes.len() + 1 >= MAX_INDEXES {
         bail!(Kind::CannotCreateIndex, "add index fails, too many indexes for {ns}: at most {MAX_INDEXES}");
     }
-    change::refuse_while_building(locked.id, ns)?;
+    if let Some(build) = change::running_build(locked.id)? {
+        return Ok(Drafted::Busy(build));
+    }
     let projection = options.wildcard_projection.map(Json::to_string);
     let definition = IndexKeys::definition(&keys_json, projection.as_deref(), options.collation.as_deref());
     Ok(Drafted::New(Box::new(Draft {

@@ -1,4 +1,5 @@
-//! MongoDB's own clients over the gateway. Each test runs a program of this folder with pymongo or mongosh, which check the answers.
+//! MongoDB's own clients over the gateway. Each test runs a program of this folder with pymongo, mongosh or
+//! Node, which checks the answers.
 
 mod once;
 
@@ -87,6 +88,22 @@ fn mongosh_administers_a_cluster() {
     let cluster = cluster();
     let gateway = Gateway::start(&cluster.router, &[]);
     assert!(gateway.mongosh("sharding.js", &gateway.uri("boss", PASSWORD)).contains("done"));
+}
+
+#[test]
+fn programs_of_node_use_a_cluster() {
+    let cluster = cluster();
+    let gateway = Gateway::start(&cluster.router, &[]);
+    for program in ["node.js", "mongoose.js"] {
+        assert!(gateway.node(program, &gateway.uri("boss", PASSWORD)).contains("done"), "{program}");
+    }
+}
+
+#[test]
+fn pymongo_stores_files() {
+    let cluster = cluster();
+    let gateway = Gateway::start(&cluster.router, &[]);
+    assert!(gateway.python("gridfs.py", &[&gateway.uri("boss", PASSWORD)]).contains("done"));
 }
 
 /// No password reaches the router, and no verifier its log, where it logs every statement with its parameters.

@@ -192,6 +192,12 @@ pub(super) fn find(json: &Json, origin: Origin) -> Result<(&'static StageOperato
         None if origin == Origin::Update => {
             bail!(Kind::InvalidOptions, "{name} is not allowed to be used within an update")
         }
+        None if name.to_ascii_lowercase().contains("search") => {
+            bail!(
+                Kind::NotImplemented,
+                "the stage {name} is not supported: search indexes are a service of MongoDB Atlas"
+            )
+        }
         None => bail!(Kind::NotImplemented, "the stage {name} is not supported"),
     }
 }
