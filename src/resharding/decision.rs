@@ -1,7 +1,8 @@
 //! Excludes the writers, compares the numbers of documents, and decides.
 //!
-//! Both are done with the collection's lock held exclusively on all donors, which is requested only for a short time, as writers queue
-//! behind it, and not at all while an older holder stays. First, the donors' snapshots are taken while the recipients equal them, and the
+//! Both are done with the collection's lock held exclusively on all donors. It is requested after new writes wait on the router (see
+//! `router::gate`) and the others have ended, only for a short time, as writers queue behind it, and not at all while an older
+//! holder stays. First, the donors' snapshots are taken while the recipients equal them, and the
 //! documents are counted after writers go on. Then, once more, the decision: the last changes are copied, and the copy becomes the
 //! collection, in the transaction that excludes the writers.
 
@@ -19,6 +20,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::process::job;
 use crate::pg::server::sleep_ms;
 use crate::pg::{fault, spi, transaction};
+use crate::storage::lock::{self, Mode, Tag};
 use crate::store::{placements, resharding};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::resharding::State;
@@ -40,6 +42,21 @@ const MAX_ROUNDS: i32 = 10_000;
 const QUEUE_MS: i64 = 100;
 /// The most changes that are copied while writers are excluded.
 const LAST_ROUND: i64 = 100_000;
+
+/// How long writers may take to end, if they may wait for any time.
+const MAX_DRAIN: Duration = Duration::from_secs(1);
+
+/// Makes new writes wait on the router; false if that is not possible in a short time.
+fn close(gate: Tag) -> bool {
+    // A write that looks at the gate has it for a moment.
+    (0..100).any(|_| {
+        let closed = lock::try_acquire_for_session(gate, Mode::Exclusive);
+        if !closed {
+            sleep_ms(1);
+        }
+        closed
+    })
+}
 
 /// What an exclusion of the writers was for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -108,9 +125,27 @@ impl Copying {
 
     /// Excludes the writers, copies the last changes, and compares or decides.
     fn attempt(&mut self, purpose: Purpose, limit: Option<Duration>) -> Result<Outcome> {
+        let gate = Tag::Gate(self.change.of.id);
+        if !close(gate) {
+            return Ok(Outcome::PutOff);
+        }
+        let outcome = transaction::guarded(|| self.attempt_closed(purpose, limit));
+        lock::release_for_session(gate, Mode::Exclusive);
+        outcome
+    }
+
+    /// As [`Copying::attempt`], while writes without locks wait at the router.
+    fn attempt_closed(&mut self, purpose: Purpose, limit: Option<Duration>) -> Result<Outcome> {
+        let frozen = Instant::now();
+        let patience = limit.map_or(MAX_DRAIN, |limit| limit / 2);
+        while !self.sessions.writers(self.change.of.id)?.is_empty() {
+            if frozen.elapsed() >= patience {
+                return Ok(Outcome::PutOff);
+            }
+            sleep_ms(1);
+        }
         let tried = transaction::run(|| {
             self.exclude_writers()?;
-            let frozen = Instant::now();
             fault::point("reshard.frozen")?;
             let deadline = limit.map(|limit| frozen + limit);
             self.copy_the_rest(deadline)?;
