@@ -78,8 +78,7 @@ impl Sources {
         puller.execute(&self.creation(&donor.server, rows)).map_err(|error| {
             if error.sqlstate == INSUFFICIENT_PRIVILEGE { error.with_hint(hint.as_str()) } else { error }
         })?;
-        let sql =
-            format!("SELECT 1 FROM {} WHERE migration_id = $1 AND {} LIMIT 1", self.changes, self.check_donor(2));
+        let sql = format!("SELECT 1 FROM {} WHERE migration_id = $1 AND {} LIMIT 1", self.changes, self.check_donor(2));
         let mut reached = puller.query::<i32>(&sql, &[Param::Int8(migration), Param::Text(expected)]);
         // postgres_fdw takes the first host that accepts it, which may be an old primary. This router has reached the right one.
         if reached.as_ref().is_err_and(|error| error.sqlstate == REFUSED_CONNECTION)

@@ -20,8 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The error of a change that was aborted.
 pub(super) fn aborted() -> Error {
-    error!(Kind::ReshardCollectionAborted, "the change of the collection's layout was aborted")
-        .with_hint("The request came from docshard.abort_reshard_collection(); or the router has been restarted meanwhile.")
+    error!(Kind::ReshardCollectionAborted, "the change of the collection's layout was aborted").with_hint(
+        "The request came from docshard.abort_reshard_collection(); or the router has been restarted meanwhile.",
+    )
 }
 
 /// The text of an error in the catalog.

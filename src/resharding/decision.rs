@@ -227,11 +227,8 @@ impl Copying {
         if there == self.documents || fault::is_off("count") {
             return Ok(());
         }
-        Err(error!(
-            Kind::OperationFailed,
-            "{} documents arrived of {there}; nothing was changed", self.documents
-        )
-        .with_hint("A client may have written to the collection's tables directly."))
+        Err(error!(Kind::OperationFailed, "{} documents arrived of {there}; nothing was changed", self.documents)
+            .with_hint("A client may have written to the collection's tables directly."))
     }
 
     /// Makes the copy the collection, in the caller's transaction, which excludes the writers.

@@ -43,8 +43,7 @@ pub(super) fn layout(of: &Collection, target: &Target) -> Result<Layout> {
             layout::check(of, &key, *unique)?;
             let (sample, bytes) = sample(of, &key)?;
             let zones = zones.as_deref().map(Target::zones);
-            let wanted =
-                Wanted { key: &key, unique: *unique, chunks: *chunks, zones: zones.as_deref(), sample, bytes };
+            let wanted = Wanted { key: &key, unique: *unique, chunks: *chunks, zones: zones.as_deref(), sample, bytes };
             let chunk_size = settings::integer("chunk_size_mb")? * 1024 * 1024;
             layout::divide(of, wanted, chunk_size)
         }

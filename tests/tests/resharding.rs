@@ -96,15 +96,11 @@ fn check_clean(cluster: &Cluster) {
                 "SELECT count(*) - (SELECT count(*) FROM docshard_data.placement) FROM pg_class \
                  WHERE relnamespace = 'docshard_data'::regnamespace AND relkind = 'r' AND relname ~ '^c[0-9]+$'",
             ),
-            (
-                "other collections",
-                "SELECT greatest(count(*) - 1, 0) FROM docshard_data.placement",
-            ),
+            ("other collections", "SELECT greatest(count(*) - 1, 0) FROM docshard_data.placement"),
         ] {
             wait_until(&format!("{what} on {} are gone", node.name), LONG, || {
-                node.try_client().is_ok_and(|mut client| {
-                    client.query_one(sql, &[]).is_ok_and(|row| row.get::<_, i64>(0) == 0)
-                })
+                node.try_client()
+                    .is_ok_and(|mut client| client.query_one(sql, &[]).is_ok_and(|row| row.get::<_, i64>(0) == 0))
             });
         }
         wait_until("the log is swept", LONG, || {
@@ -137,14 +133,15 @@ fn a_collection_gets_another_shard_key() {
             // The former shard key has kept its index, which is not unique.
             run(&cluster, &format!("SELECT docshard.drop_index('{NS}', 'k_1')"));
         }
-        let done = json(&mut cluster.router.client(), &reshard(key, options)).unwrap_or_else(|e| panic!("{key}: {e:?}"));
+        let done =
+            json(&mut cluster.router.client(), &reshard(key, options)).unwrap_or_else(|e| panic!("{key}: {e:?}"));
         println!("{key}: {done}");
         assert_eq!((&done["ok"], &done["documents"]), (&1.into(), &3000.into()), "{key}: {done}");
         check(&cluster, 3000);
         assert_eq!(self::key(&cluster).map(|key| key.replace(' ', "")), Some(key.replace(' ', "")));
-        let shards: i64 = cluster.router.value(&format!(
-            "SELECT count(DISTINCT shard) FROM docshard.chunks WHERE namespace = '{NS}'"
-        ));
+        let shards: i64 = cluster
+            .router
+            .value(&format!("SELECT count(DISTINCT shard) FROM docshard.chunks WHERE namespace = '{NS}'"));
         assert_eq!(shards, 3, "{key}");
         let names: Vec<String> = cluster
             .router
@@ -207,7 +204,13 @@ impl Writers {
     }
 }
 
-fn write(client: &mut Client, number: i64, documents: i64, stop: &AtomicBool, longest: &AtomicI64) -> BTreeMap<i64, i64> {
+fn write(
+    client: &mut Client,
+    number: i64,
+    documents: i64,
+    stop: &AtomicBool,
+    longest: &AtomicI64,
+) -> BTreeMap<i64, i64> {
     let mut own: BTreeMap<i64, i64> = (number..documents).step_by(CLIENTS as usize).map(|id| (id, 0)).collect();
     let mut turn = number;
     while !stop.load(Ordering::Relaxed) {
@@ -217,7 +220,10 @@ fn write(client: &mut Client, number: i64, documents: i64, stop: &AtomicBool, lo
         let (statement, count) = match turn % 6 {
             _ if !is_there => {
                 own.insert(id, 0);
-                (format!("docshard.insert_one('{NS}', '{{\"_id\": {id}, \"k\": {id}, \"u\": {turn}, \"n\": 0}}')"), "insertedId")
+                (
+                    format!("docshard.insert_one('{NS}', '{{\"_id\": {id}, \"k\": {id}, \"u\": {turn}, \"n\": 0}}')"),
+                    "insertedId",
+                )
             }
             1 => {
                 own.remove(&id);
@@ -291,8 +297,10 @@ fn writers_go_on_while_a_collection_gets_other_layouts() {
 fn a_crash_at_any_step_leaves_one_layout_or_the_other() {
     let documents = 1500;
     let cluster = cluster(documents);
-    let points: Vec<&str> =
-        docshard_tests::faults::names("point", "router").into_iter().filter(|name| name.starts_with("reshard.")).collect();
+    let points: Vec<&str> = docshard_tests::faults::names("point", "router")
+        .into_iter()
+        .filter(|name| name.starts_with("reshard."))
+        .collect();
     assert!(points.len() > 10, "{points:?}");
     for (number, point) in points.iter().enumerate() {
         for fault in [Fault::Error, Fault::Kill] {
@@ -300,7 +308,8 @@ fn a_crash_at_any_step_leaves_one_layout_or_the_other() {
             let aborts = *point == "reshard.aborted";
             println!("{fault:?} at {point}");
             let before = key(&cluster);
-            let target = if before.as_deref().is_some_and(|key| key.contains('u')) { r#"{"k": 1}"# } else { r#"{"u": 1}"# };
+            let target =
+                if before.as_deref().is_some_and(|key| key.contains('u')) { r#"{"k": 1}"# } else { r#"{"u": 1}"# };
             if aborts {
                 cluster.router.arm("reshard.cloned", Fault::Error);
             }
@@ -313,7 +322,12 @@ fn a_crash_at_any_step_leaves_one_layout_or_the_other() {
             let pending = start(&cluster, reshard(target, "{}"));
             if logged {
                 cluster.router.await_fault("reshard.cloned");
-                run(&cluster, &format!("SELECT docshard.update_many('{NS}', '{{\"k\": {{\"$lt\": 250}}}}', '{{\"$inc\": {{\"n\": 1}}}}')"));
+                run(
+                    &cluster,
+                    &format!(
+                        "SELECT docshard.update_many('{NS}', '{{\"k\": {{\"$lt\": 250}}}}', '{{\"$inc\": {{\"n\": 1}}}}')"
+                    ),
+                );
                 cluster.router.release("reshard.cloned");
             }
             let ended = pending.join().expect("a thread");
@@ -328,7 +342,11 @@ fn a_crash_at_any_step_leaves_one_layout_or_the_other() {
                 assert!(ended.is_err(), "{point}: {ended:?}");
                 assert_eq!(now, before, "{point}");
             }
-            assert_eq!(cluster.router.value::<i64>(&format!("SELECT docshard.count_documents('{NS}')")), documents, "{point}");
+            assert_eq!(
+                cluster.router.value::<i64>(&format!("SELECT docshard.count_documents('{NS}')")),
+                documents,
+                "{point}"
+            );
             if number % 4 == 0 {
                 check(&cluster, documents);
             }
@@ -341,7 +359,8 @@ fn a_crash_at_any_step_leaves_one_layout_or_the_other() {
 fn a_change_of_layout_can_be_aborted_and_cancelled() {
     let cluster = cluster(1000);
     let mut client = cluster.router.client();
-    let missing = client.query(&format!("SELECT docshard.abort_reshard_collection('{NS}')"), &[]).expect_err("none runs");
+    let missing =
+        client.query(&format!("SELECT docshard.abort_reshard_collection('{NS}')"), &[]).expect_err("none runs");
     assert_eq!(code(&missing), "MongoDB error 339 (NoSuchReshardCollection)");
     cluster.router.arm("reshard.cloned", Fault::Pause);
     let pending = start(&cluster, reshard(r#"{"u": 1}"#, "{}"));
@@ -361,7 +380,10 @@ fn a_change_of_layout_can_be_aborted_and_cancelled() {
         assert_eq!(code(&error), "MongoDB error 338 (ReshardCollectionInProgress)", "{statement}: {error:?}");
     }
     let progress = client
-        .query_one("SELECT namespace, command, state, step, documents FROM docshard.resharding WHERE state = 'running'", &[])
+        .query_one(
+            "SELECT namespace, command, state, step, documents FROM docshard.resharding WHERE state = 'running'",
+            &[],
+        )
         .expect("the progress");
     assert_eq!(progress.get::<_, &str>(0), NS);
     assert_eq!((progress.get::<_, &str>(1), progress.get::<_, &str>(3)), ("reshardCollection", "cloning"));
@@ -397,7 +419,11 @@ fn a_long_transaction_puts_the_decision_off() {
     cluster.router.arm("reshard.cloned", Fault::Pause);
     let pending = start(&cluster, reshard(r#"{"u": 1}"#, r#"{"commitTimeoutMS": 2000}"#));
     cluster.router.await_fault("reshard.cloned");
-    writer.batch_execute(&format!("BEGIN; SELECT docshard.update_one('{NS}', '{{\"k\": 7}}', '{{\"$set\": {{\"n\": 5}}}}')")).expect("a write");
+    writer
+        .batch_execute(&format!(
+            "BEGIN; SELECT docshard.update_one('{NS}', '{{\"k\": 7}}', '{{\"$set\": {{\"n\": 5}}}}')"
+        ))
+        .expect("a write");
     cluster.router.release("reshard.cloned");
     let error = pending.join().expect("a thread").expect_err("a transaction stays");
     assert_eq!(code(&error), "MongoDB error 24 (LockTimeout)", "{error:?}");
@@ -405,14 +431,19 @@ fn a_long_transaction_puts_the_decision_off() {
     check_clean(&cluster);
     check(&cluster, 500);
     json(&mut writer, &reshard(r#"{"u": 1}"#, "{}")).expect("it works afterwards");
-    assert_eq!(cluster.router.value::<String>(&format!("SELECT docshard.find_one('{NS}', '{{\"k\": 7}}') ->> 'n'")), "5");
+    assert_eq!(
+        cluster.router.value::<String>(&format!("SELECT docshard.find_one('{NS}', '{{\"k\": 7}}') ->> 'n'")),
+        "5"
+    );
 }
 
 #[test]
 fn a_snapshot_from_before_the_decision_does_not_see_the_copy() {
     let cluster = cluster(500);
     let mut reader = cluster.router.client();
-    reader.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT docshard.count_documents('test.none')").expect("a snapshot");
+    reader
+        .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT docshard.count_documents('test.none')")
+        .expect("a snapshot");
     // A snapshot at each shard, without a lock of the collection's table.
     run(&cluster, "SELECT docshard.shard_collection('test.beside', '{\"_id\": \"hashed\"}')");
     run(&cluster, "SELECT docshard.drop_collection('test.beside')");
@@ -427,7 +458,10 @@ fn a_snapshot_from_before_the_decision_does_not_see_the_copy() {
 fn bad_input_gets_codes_of_mongodb() {
     let cluster = cluster(300);
     let mut client = cluster.router.client();
-    run(&cluster, &format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": 1000, \"k\": 1000, \"a\": [1, 2], \"n\": 9}}')"));
+    run(
+        &cluster,
+        &format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": 1000, \"k\": 1000, \"a\": [1, 2], \"n\": 9}}')"),
+    );
     run(&cluster, &format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": 5, \"k\": 1001, \"n\": 9}}')"));
     run(&cluster, "SELECT docshard.create_collection('test.plain')");
     for (statement, code) in [
@@ -442,7 +476,10 @@ fn bad_input_gets_codes_of_mongodb() {
         ("reshard_collection('test.resharded', '{\"u\": 1}', '{\"other\": 1}')", "40415 (UnknownOption)"),
         ("reshard_collection('test.resharded', '{\"u\": 1}', '{\"numInitialChunks\": 0}')", "72 (InvalidOptions)"),
         ("reshard_collection('test.resharded', '{\"u\": \"hashed\"}', '{\"unique\": true}')", "72 (InvalidOptions)"),
-        ("reshard_collection('test.resharded', '{\"u\": 1}', '{\"zones\": [{\"min\": {\"u\": 1}, \"max\": {\"u\": 2}, \"zone\": \"z\"}]}')", "162 (ZoneNotFound)"),
+        (
+            "reshard_collection('test.resharded', '{\"u\": 1}', '{\"zones\": [{\"min\": {\"u\": 1}, \"max\": {\"u\": 2}, \"zone\": \"z\"}]}')",
+            "162 (ZoneNotFound)",
+        ),
         // Documents that cannot have the key.
         ("reshard_collection('test.resharded', '{\"a\": 1}')", "61 (ShardKeyNotFound)"),
         // Two documents with the same _id, which would have the same shard key.
@@ -469,9 +506,14 @@ fn bad_input_gets_codes_of_mongodb() {
 fn a_shard_key_is_refined() {
     let cluster = cluster(600);
     run(&cluster, &format!("SELECT docshard.create_index('{NS}', '{{\"k\": 1, \"u\": 1}}')"));
-    let bounds = format!("SELECT string_agg(shard || min::text, ' ' ORDER BY min_key) FROM docshard.chunks WHERE namespace = '{NS}'");
-    let done = json(&mut cluster.router.client(), &format!("SELECT docshard.refine_collection_shard_key('{NS}', '{{\"k\": 1, \"u\": 1}}')"))
-        .expect("it is refined");
+    let bounds = format!(
+        "SELECT string_agg(shard || min::text, ' ' ORDER BY min_key) FROM docshard.chunks WHERE namespace = '{NS}'"
+    );
+    let done = json(
+        &mut cluster.router.client(),
+        &format!("SELECT docshard.refine_collection_shard_key('{NS}', '{{\"k\": 1, \"u\": 1}}')"),
+    )
+    .expect("it is refined");
     assert_eq!(done["documents"], 600, "{done}");
     let after: String = cluster.router.value(&bounds);
     assert_eq!(
@@ -489,10 +531,9 @@ fn compacting_gives_back_the_space_of_documents_that_have_left() {
     let cluster = cluster(4000);
     run(&cluster, &format!("SELECT docshard.delete_many('{NS}', '{{\"k\": {{\"$gte\": 400}}}}')"));
     let mut client = cluster.router.client();
-    let dry = json(&mut client, &format!("SELECT docshard.compact('{NS}', '{{\"dryRun\": true}}')")).expect("an estimate");
-    let size = |table: &str| -> i64 {
-        cluster.shards[1].value(&format!("SELECT pg_table_size('{table}')"))
-    };
+    let dry =
+        json(&mut client, &format!("SELECT docshard.compact('{NS}', '{{\"dryRun\": true}}')")).expect("an estimate");
+    let size = |table: &str| -> i64 { cluster.shards[1].value(&format!("SELECT pg_table_size('{table}')")) };
     let table = |cluster: &Cluster| -> String {
         cluster.router.value(&format!("SELECT \"table\" FROM docshard.collections WHERE namespace = '{NS}'"))
     };
@@ -524,18 +565,23 @@ fn commands_of_mongodb_change_layouts() {
     let cluster = cluster(300);
     let mut client = cluster.router.client();
     let mut command = |command: &str| {
-        json(&mut client, &format!("SELECT docshard.run_command('admin', '{command}')")).unwrap_or_else(|e| panic!("{command}: {e:?}"))
+        json(&mut client, &format!("SELECT docshard.run_command('admin', '{command}')"))
+            .unwrap_or_else(|e| panic!("{command}: {e:?}"))
     };
     for text in [
         format!(r#"{{"reshardCollection": "{NS}", "key": {{"_id": "hashed"}}, "numInitialChunks": 6}}"#),
         format!(r#"{{"unshardCollection": "{NS}", "toShard": "shard0"}}"#),
         format!(r#"{{"moveCollection": "{NS}", "toShard": "shard1"}}"#),
         format!(r#"{{"shardCollection": "{NS}", "key": {{"_id": 1}}}}"#),
-        format!(r#"{{"reshardCollection": "{NS}", "key": {{"_id": 1}}, "forceRedistribution": true, "numInitialChunks": 6}}"#),
+        format!(
+            r#"{{"reshardCollection": "{NS}", "key": {{"_id": 1}}, "forceRedistribution": true, "numInitialChunks": 6}}"#
+        ),
     ] {
         assert_eq!(command(&text)["ok"], 1, "{text}");
     }
-    for (name, code) in [("abortReshardCollection", 339), ("abortMoveCollection", 339), ("commitReshardCollection", 339)] {
+    for (name, code) in
+        [("abortReshardCollection", 339), ("abortMoveCollection", 339), ("commitReshardCollection", 339)]
+    {
         assert_eq!(command(&format!(r#"{{"{name}": "{NS}"}}"#))["code"], code, "{name}");
     }
     check(&cluster, 300);

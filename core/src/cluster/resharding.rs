@@ -40,12 +40,8 @@ const TRANSITIONS: &[(State, State)] = &[
 ];
 
 /// The states by their names in the catalog.
-const NAMES: &[(State, &str)] = &[
-    (State::Running, "running"),
-    (State::Committed, "committed"),
-    (State::Aborted, "aborted"),
-    (State::Done, "done"),
-];
+const NAMES: &[(State, &str)] =
+    &[(State::Running, "running"), (State::Committed, "committed"), (State::Aborted, "aborted"), (State::Done, "done")];
 
 impl State {
     /// True if the catalog's row may go from this state to that.

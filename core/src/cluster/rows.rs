@@ -13,4 +13,4 @@ record! { Coordinator { cluster: i64, epoch: i64 } }
 record! { Registration { router: Option<String>, copy: Option<String>, has_shards: bool } }
 record! { Position { timeline: i64, counter: i64 } }
 text_columns! { State: "state of a migration", Outcome: "outcome of a migration",
-    resharding::State: "state of a change of layout" }
+resharding::State: "state of a change of layout" }

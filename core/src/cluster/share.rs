@@ -59,7 +59,8 @@ impl Share {
             ranges.push(range);
             rest = after;
         }
-        let is_ordered = |[one, next]: &[(Vec<u8>, Option<Vec<u8>>); 2]| one.1.as_ref().is_some_and(|end| *end <= next.0);
+        let is_ordered =
+            |[one, next]: &[(Vec<u8>, Option<Vec<u8>>); 2]| one.1.as_ref().is_some_and(|end| *end <= next.0);
         if !ranges.array_windows().all(is_ordered) {
             return Err(error!(Kind::BadValue, "malformed ranges of keys: not in order"));
         }
@@ -86,7 +87,11 @@ mod tests {
 
     fn chunks(owners: &[ShardId]) -> Vec<Chunk> {
         let bound = |at: usize| vec![u8::try_from(at * 10).unwrap()];
-        owners.iter().enumerate().map(|(at, shard)| Chunk { min: bound(at), max: bound(at + 1), shard: *shard }).collect()
+        owners
+            .iter()
+            .enumerate()
+            .map(|(at, shard)| Chunk { min: bound(at), max: bound(at + 1), shard: *shard })
+            .collect()
     }
 
     #[test]

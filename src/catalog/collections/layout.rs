@@ -86,7 +86,8 @@ pub fn divide(of: &Collection, wanted: Wanted<'_>, chunk_size: i64) -> Result<La
     } else {
         sample.sort_unstable();
         let lowest = key.min_bound();
-        let mut bounds: Vec<Vec<u8>> = (1..count).filter_map(|n| sample.get(n * sample.len() / count).cloned()).collect();
+        let mut bounds: Vec<Vec<u8>> =
+            (1..count).filter_map(|n| sample.get(n * sample.len() / count).cloned()).collect();
         bounds.dedup();
         bounds.retain(|bound| *bound > lowest);
         bounds

@@ -272,7 +272,11 @@ fn has_index(collection: &Collection, pattern: &KeyPattern, options: &ShardOptio
 
 /// As [`has_index`], for an empty collection. If it returns false, no index has the name of the shard key's own index.
 /// Errors: as [`has_index`]; `IndexKeySpecsConflict`.
-pub(super) fn has_index_or_place(collection: &Collection, pattern: &KeyPattern, options: &ShardOptions) -> Result<bool> {
+pub(super) fn has_index_or_place(
+    collection: &Collection,
+    pattern: &KeyPattern,
+    options: &ShardOptions,
+) -> Result<bool> {
     let serves = has_index(collection, pattern, options)?;
     let own = IndexKeys::parse(&pattern.to_json())?.default_name();
     match collection.indexes.iter().find(|index| index.name == own).filter(|_| !serves) {
