@@ -25,7 +25,7 @@ pub mod jobs;
 pub mod lost;
 mod median;
 pub mod names;
-mod numbered;
+pub mod numbered;
 mod pieces;
 pub mod pulling;
 mod range;

@@ -7,7 +7,7 @@ use crate::catalog::cluster::nodes::query_on;
 use crate::catalog::collections::{layout, namespace, views, zones};
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
-use crate::resharding::{Request, Resharded, Target, jobs};
+use crate::resharding::{Range, Request, Resharded, Target, jobs};
 use crate::store;
 use docshard_core::cluster::resharding::State;
 use docshard_core::error::{Kind, bail, ensure, error};
@@ -102,8 +102,6 @@ pub fn reshard(ns: &str, key: &Json, options: &Arguments<'_>) -> Result<Json> {
     let target = Target::Key { key, unique, chunks: options.integer("numInitialChunks")?, zones };
     change(ns, "reshardCollection", target, options)
 }
-
-type Range = (Vec<u8>, Vec<u8>, String);
 
 fn zones_of(key: &KeyPattern, given: &[Json]) -> Result<Vec<Range>> {
     let range = |given: &Json| {

@@ -221,13 +221,13 @@ impl Copying {
         fault::point("reshard.pulled")?;
         let again = self.apply()?;
         fault::point("reshard.applied")?;
-        for donor in 0..self.sessions.donors.len() {
+        for (donor, applied) in numbers.iter().enumerate() {
             let shard = self.sessions.donors[donor].shard;
             let own: Vec<DonorKey> =
                 again.iter().filter(|(skey, _)| self.change.of.map.owner(skey) == shard).cloned().collect();
             self.log_again(donor, &own)?;
-            let call = DeleteCopiedChanges { migration: resharding, applied: &numbers[donor] };
-            if !numbers[donor].is_empty() {
+            if !applied.is_empty() {
+                let call = DeleteCopiedChanges { migration: resharding, applied };
                 call.call(&mut self.sessions.donors[donor].session)?;
             }
         }

@@ -86,6 +86,9 @@ impl Copying {
         let mut before = Writers::new();
         loop {
             self.catch_up()?;
+            if purpose == Purpose::Decide {
+                self.sessions.copy_numbered_writes(self.change.of.id, None)?;
+            }
             fault::point("reshard.caught_up")?;
             let may_stall = transaction::run(|| resharding::may_stall(self.change.id))?;
             let now = self.sessions.writers(self.change.of.id)?;
@@ -233,6 +236,9 @@ impl Copying {
 
     /// Makes the copy the collection, in the caller's transaction, which excludes the writers.
     fn decide(&mut self, frozen: Instant, deadline: Option<Instant>) -> Result<()> {
+        if !self.sessions.copy_numbered_writes(self.change.of.id, deadline)? {
+            return Err(too_late());
+        }
         self.await_standbys(deadline)?;
         let change = &self.change;
         for shard in change.of.map.shards() {

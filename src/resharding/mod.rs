@@ -26,7 +26,7 @@ mod request;
 mod sessions;
 mod settle;
 
-pub use request::{Request, Resharded, Target};
+pub use request::{Range, Request, Resharded, Target};
 pub use settle::{exist_unfinished, recover};
 
 /// Called from `_PG_init`.

@@ -15,6 +15,9 @@ pub struct Request {
     pub commit_timeout_ms: u64,
 }
 
+/// A zone's range: lower bound, upper bound, the zone's name.
+pub type Range = (Vec<u8>, Vec<u8>, String);
+
 /// The new layout.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Target {
@@ -25,8 +28,8 @@ pub enum Target {
         unique: bool,
         /// how many chunks
         chunks: Option<i64>,
-        /// ranges and their zones: lower bound, upper bound, name
-        zones: Option<Vec<(Vec<u8>, Vec<u8>, String)>>,
+        /// ranges of the key
+        zones: Option<Vec<Range>>,
     },
     /// unsharded, on this shard
     Shard(ShardId),
@@ -38,12 +41,8 @@ pub enum Target {
 
 impl Target {
     /// The ranges of zones.
-    pub(super) fn zones(zones: &[(Vec<u8>, Vec<u8>, String)]) -> Vec<ZoneRange> {
-        let range = |(min, max, zone): &(Vec<u8>, Vec<u8>, String)| ZoneRange {
-            min: min.clone(),
-            max: max.clone(),
-            zone: zone.clone(),
-        };
+    pub(super) fn zones(zones: &[Range]) -> Vec<ZoneRange> {
+        let range = |(min, max, zone): &Range| ZoneRange { min: min.clone(), max: max.clone(), zone: zone.clone() };
         zones.iter().map(range).collect()
     }
 }

@@ -6,6 +6,7 @@ use crate::catalog::cluster::contacts;
 use crate::catalog::cluster::identity::{self, cluster_id};
 use crate::catalog::cluster::shard::Shard;
 use crate::migration::names;
+use crate::migration::numbered;
 use crate::migration::pulling::{self, Pulling, Sources};
 use crate::migration::register::check_node;
 use crate::migration::shard::ShardSession;
@@ -38,10 +39,13 @@ pub(super) struct Donor {
     pub(super) expected: String,
     /// the number of parts into which its documents are divided
     pub(super) parts: i64,
+    /// a snapshot: the recipients know the numbered writes of all transactions that are visible in it
+    copied: String,
 }
 
 /// A shard of the new layout.
 pub(super) struct Recipient {
+    shard: ShardId,
     pub(super) puller: ShardSession,
     pub(super) loader: ShardSession,
     /// its share of the keys
@@ -81,8 +85,8 @@ impl Sessions {
             for id in &donors {
                 let shard = cache::shard(*id)?;
                 identity::require_kept([&*shard])?;
-                let expected = contacts::expected(*id)?.to_string();
-                opened.donors.push(Donor { shard: *id, session: open(&shard)?, expected, parts: 0 });
+                let (expected, copied) = (contacts::expected(*id)?.to_string(), numbered::NOTHING.to_owned());
+                opened.donors.push(Donor { shard: *id, session: open(&shard)?, expected, parts: 0, copied });
             }
             for id in &recipients {
                 let shard = cache::shard(*id)?;
@@ -94,7 +98,7 @@ impl Sessions {
                 let (mut puller, loader) = (open(&shard)?, open(&shard)?);
                 opened.donors.iter().for_each(|donor| puller.waits_also_for(&donor.session));
                 let (share, sources) = (Share::of(&change.layout.chunks, *id).encode(), donors.iter().map(source));
-                opened.recipients.push(Recipient { puller, loader, share, sources: sources.collect() });
+                opened.recipients.push(Recipient { shard: *id, puller, loader, share, sources: sources.collect() });
             }
             Ok(opened)
         })?;
@@ -163,6 +167,24 @@ impl Sessions {
             writers.extend(found.into_iter().map(name));
         }
         Ok(writers)
+    }
+
+    /// Recipients: get the numbers of all writes that were executed at the donors since the last call, without replies, so that a write that is
+    /// sent again is not executed again. False if that was not possible before the deadline.
+    pub(super) fn copy_numbered_writes(&mut self, collection: i32, deadline: Option<Instant>) -> Result<bool> {
+        if fault::is_off("numbered_writes") {
+            return Ok(true);
+        }
+        for Donor { shard, session, copied, .. } in &mut self.donors {
+            let others = self.recipients.iter_mut().filter(|recipient| recipient.shard != *shard);
+            let mut to: Vec<&mut ShardSession> = others.map(|recipient| &mut recipient.puller).collect();
+            // No key is in this range.
+            let nothing = TableRange { collection, lo: &[], hi: Some(&[]) };
+            if !to.is_empty() && !numbered::copy(session, &mut to, nothing, copied, deadline)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Waits for the transactions that hold the collection's lock now; later ones have read the captures. This blocks no one else.

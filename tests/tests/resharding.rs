@@ -587,3 +587,38 @@ fn commands_of_mongodb_change_layouts() {
     check(&cluster, 300);
     check_clean(&cluster);
 }
+
+/// The statement of a command that a client has numbered.
+fn numbered(session: u8, command: &bson::Document) -> String {
+    let mut command = command.clone();
+    command.extend(bson::doc! { "lsid": { "id": bson::Uuid::from_bytes([session; 16]) }, "txnNumber": 1_i64 });
+    let hex: String = command.to_vec().expect("BSON").iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("SELECT docshard.run_command_bson('test', '\\x{hex}')")
+}
+
+#[test]
+fn a_write_that_is_sent_again_after_a_change_of_layout_is_not_executed_again() {
+    let cluster = cluster(300);
+    let collection = NS.split_once('.').expect("a namespace").1;
+    let update = |k: i32| {
+        let updates = vec![bson::doc! { "q": { "_id": k, "k": k }, "u": { "$inc": { "n": 1 } } }];
+        bson::doc! { "update": collection, "updates": updates }
+    };
+    let send = |k: i32| {
+        let reply: Vec<u8> = cluster.router.value(&numbered(k as u8, &update(k)));
+        bson::Document::from_reader(reply.as_slice()).expect("BSON")
+    };
+    // Keys of all three shards.
+    let keys = [10, 20, 30, 110, 120, 130, 210, 220, 230];
+    for k in keys {
+        assert!(send(k).get_f64("ok").is_ok_and(|ok| ok > 0.0), "{k}");
+    }
+    json(&mut cluster.router.client(), &reshard(r#"{"u": 1}"#, "{}")).expect("the change");
+    for k in keys {
+        let reply = send(k);
+        let is_known = reply.get_f64("ok").is_ok_and(|ok| ok > 0.0) || reply.get_i32("code") == Ok(217);
+        assert!(is_known, "{k}: {reply}");
+        let n: String = cluster.router.value(&format!("SELECT docshard.find_one('{NS}', '{{\"k\": {k}}}') ->> 'n'"));
+        assert_eq!(n, "1", "{k}: {reply}");
+    }
+}
