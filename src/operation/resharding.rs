@@ -135,7 +135,7 @@ pub fn refine(ns: &str, key: &Json, options: &Arguments<'_>) -> Result<Json> {
             "Please create an index that starts with the proposed shard key before sharding the collection: {}",
             key.to_json()
         )
-        .with_hint(format!("SELECT docshard.create_index('{ns}', '{}');", key.to_json())));
+        .with_hint("An index of the longer key comes first, as the chunks can then be split by it."));
     }
     change(ns, "refineCollectionShardKey", Target::Refined(key.to_json().to_string()), options)
 }

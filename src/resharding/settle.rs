@@ -46,7 +46,6 @@ pub fn exist_unfinished() -> Result<bool> {
 pub(super) fn settle(id: i64) -> Result<()> {
     loop {
         let row = transaction::run(|| resharding::get(id))?;
-        fault::point("recover.step")?;
         match next_action(row.state) {
             Action::Abort => transaction::run(|| {
                 resharding::set_error(id, "the process that copied the collection ended unexpectedly")?;

@@ -616,7 +616,8 @@ fn a_write_that_is_sent_again_after_a_change_of_layout_is_not_executed_again() {
     json(&mut cluster.router.client(), &reshard(r#"{"u": 1}"#, "{}")).expect("the change");
     for k in keys {
         let reply = send(k);
-        let is_known = reply.get_f64("ok").is_ok_and(|ok| ok > 0.0) || reply.get_i32("code").is_ok_and(|code| code == 225);
+        let is_known =
+            reply.get_f64("ok").is_ok_and(|ok| ok > 0.0) || reply.get_i32("code").is_ok_and(|code| code == 225);
         assert!(is_known, "{k}: {reply}");
         let n: String = cluster.router.value(&format!("SELECT docshard.find_one('{NS}', '{{\"k\": {k}}}') ->> 'n'"));
         assert_eq!(n, "1", "{k}: {reply}");
