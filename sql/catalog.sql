@@ -230,6 +230,41 @@ ALTER TABLE docshard_catalog.migrations ADD CONSTRAINT migrations_undecided EXCL
     WITH &&) WHERE (state IN ('running', 'committed'));
 CREATE INDEX migrations_unfinished ON docshard_catalog.migrations (id) WHERE state <> 'done';
 
+CREATE TABLE docshard_catalog.resharding (
+    id            bigint PRIMARY KEY,
+    collection_id int NOT NULL,
+    copy_id       int NOT NULL,
+    namespace     text NOT NULL,
+    copy          text NOT NULL,
+    command       text NOT NULL,
+    old_key       json,
+    key           json,
+    state         text NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'committed', 'aborted', 'done')),
+    outcome       text NOT NULL DEFAULT 'running',
+    step          text NOT NULL DEFAULT 'registered',
+    documents     bigint NOT NULL DEFAULT 0,
+    bytes         bigint NOT NULL DEFAULT 0,
+    estimated     bigint NOT NULL DEFAULT 0,
+    rounds        int NOT NULL DEFAULT 0,
+    lag           bigint NOT NULL DEFAULT 0,
+    stall_ms      bigint NOT NULL DEFAULT 0,
+    attempts      int NOT NULL DEFAULT 0,
+    commit_now    boolean NOT NULL DEFAULT false,
+    error         text,
+    started_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    step_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    updated_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT resharding_outcome
+               CHECK (CASE state WHEN 'done' THEN outcome IN ('committed', 'aborted') ELSE outcome = state END)
+);
+CREATE UNIQUE INDEX resharding_running ON docshard_catalog.resharding (namespace) WHERE state = 'running';
+COMMENT ON TABLE docshard_catalog.resharding IS 'Changes of the layout of collections: durable state. running -> committed gives the copy the collection''s name; committed and aborted -> done when everything is cleaned up. Numbers are those of migrations';
+COMMENT ON COLUMN docshard_catalog.resharding.copy_id IS 'the collection into which the documents are copied; copy: its name, until it gets that of the collection';
+COMMENT ON COLUMN docshard_catalog.resharding.command IS 'reshardCollection, moveCollection, unshardCollection or compact';
+COMMENT ON COLUMN docshard_catalog.resharding.key IS 'the new shard key; null: unsharded';
+COMMENT ON COLUMN docshard_catalog.resharding.outcome IS 'the decision: running (none yet), committed or aborted; stays when the state is done';
+COMMENT ON COLUMN docshard_catalog.resharding.commit_now IS 'writers may wait longer than docshard.max_write_stall';
+
 CREATE TABLE docshard_catalog.transactions (
     gid        text PRIMARY KEY,
     server     name NOT NULL,
@@ -367,9 +402,13 @@ CREATE TABLE docshard_data.capture_parts (
     id            bytea,
     next_skey     bytea,
     next_id       bytea,
+    target_key    text,
+    target_share  bytea,
     PRIMARY KEY (migration_id, part)
 );
 COMMENT ON TABLE docshard_data.capture_parts IS 'The parts into which a captured range is divided for copying: each begins at a key and ends before the next part''s; null is before all ids, or after all keys';
+
+COMMENT ON COLUMN docshard_data.capture_parts.target_key IS 'only documents that have a key of target_share by this shard key; null: all';
 
 CREATE TABLE docshard_data.numbered_writes (
     session       bytea NOT NULL,

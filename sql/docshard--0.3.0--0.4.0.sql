@@ -281,3 +281,147 @@ UPDATE docshard_catalog.cluster SET keeps_order = false
 -- The keeper ends the sessions of a replaced router also after it was restarted itself.
 ALTER TABLE docshard_catalog.contacts ADD COLUMN must_fence boolean NOT NULL DEFAULT false;
 COMMENT ON COLUMN docshard_catalog.contacts.must_fence IS 'sessions of a router that this one has replaced may go on at the shard: the keeper ends them';
+
+-- Changes of a collection's layout.
+CREATE TABLE docshard_catalog.resharding (
+    id            bigint PRIMARY KEY,
+    collection_id int NOT NULL,
+    copy_id       int NOT NULL,
+    namespace     text NOT NULL,
+    copy          text NOT NULL,
+    command       text NOT NULL,
+    old_key       json,
+    key           json,
+    state         text NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'committed', 'aborted', 'done')),
+    outcome       text NOT NULL DEFAULT 'running',
+    step          text NOT NULL DEFAULT 'registered',
+    documents     bigint NOT NULL DEFAULT 0,
+    bytes         bigint NOT NULL DEFAULT 0,
+    estimated     bigint NOT NULL DEFAULT 0,
+    rounds        int NOT NULL DEFAULT 0,
+    lag           bigint NOT NULL DEFAULT 0,
+    stall_ms      bigint NOT NULL DEFAULT 0,
+    attempts      int NOT NULL DEFAULT 0,
+    commit_now    boolean NOT NULL DEFAULT false,
+    error         text,
+    started_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    step_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    updated_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT resharding_outcome
+               CHECK (CASE state WHEN 'done' THEN outcome IN ('committed', 'aborted') ELSE outcome = state END)
+);
+CREATE UNIQUE INDEX resharding_running ON docshard_catalog.resharding (namespace) WHERE state = 'running';
+COMMENT ON TABLE docshard_catalog.resharding IS 'Changes of the layout of collections: durable state. running -> committed gives the copy the collection''s name; committed and aborted -> done when everything is cleaned up. Numbers are those of migrations';
+COMMENT ON COLUMN docshard_catalog.resharding.copy_id IS 'the collection into which the documents are copied; copy: its name, until it gets that of the collection';
+COMMENT ON COLUMN docshard_catalog.resharding.command IS 'reshardCollection, moveCollection, unshardCollection or compact';
+COMMENT ON COLUMN docshard_catalog.resharding.key IS 'the new shard key; null: unsharded';
+COMMENT ON COLUMN docshard_catalog.resharding.outcome IS 'the decision: running (none yet), committed or aborted; stays when the state is done';
+COMMENT ON COLUMN docshard_catalog.resharding.commit_now IS 'writers may wait longer than docshard.max_write_stall';
+CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON docshard_catalog.resharding EXECUTE FUNCTION docshard_internal.capture_change();
+ALTER TABLE docshard_catalog.resharding ENABLE ALWAYS TRIGGER refuse_truncate;
+SELECT pg_catalog.pg_extension_config_dump('docshard_catalog.resharding', '');
+GRANT SELECT ON docshard_catalog.resharding TO PUBLIC;
+CREATE VIEW docshard.resharding AS
+SELECT r.id, r.namespace, r.command, r.state, r.outcome, r.step, r.old_key, r.key, r.documents, r.bytes, r.estimated,
+       CASE WHEN r.state = 'running' AND r.step = 'cloning' AND r.documents > 0 AND r.estimated >= r.documents
+            THEN pg_catalog.make_interval(secs => extract(epoch FROM r.updated_at - r.step_at)::float8
+                                                  * (r.estimated - r.documents) / r.documents) END AS remaining,
+       r.rounds, r.lag, r.stall_ms, r.attempts, r.error, r.started_at, r.updated_at
+  FROM docshard_catalog.resharding r;
+COMMENT ON VIEW docshard.resharding IS 'Changes of the layout of collections (shard key, chunks, shards): running ones and ended ones';
+COMMENT ON COLUMN docshard.resharding.outcome IS 'committed: the collection has its new layout; aborted: it keeps the old one; running: nothing is decided';
+COMMENT ON COLUMN docshard.resharding.documents IS 'the number copied so far; estimated: the expected number';
+COMMENT ON COLUMN docshard.resharding.remaining IS 'an estimate of the time until all documents are copied; null in other steps';
+COMMENT ON COLUMN docshard.resharding.lag IS 'the number of changed keys in the last round that copied changes';
+COMMENT ON COLUMN docshard.resharding.stall_ms IS 'how long writers had to wait for the decision';
+COMMENT ON COLUMN docshard.resharding.attempts IS 'how often the decision was put off because writers would have waited for too long';
+GRANT SELECT ON docshard.resharding TO PUBLIC;
+
+ALTER TABLE docshard_data.capture_parts ADD COLUMN target_key text, ADD COLUMN target_share bytea;
+COMMENT ON COLUMN docshard_data.capture_parts.target_key IS 'only documents that have a key of target_share by this shard key; null: all';
+CREATE FUNCTION docshard_internal.pack_share(collection int, skey bytea, id bytea, next_skey bytea, next_id bytea, key text, share bytea)
+RETURNS TABLE (documents bigint, packed text)
+STABLE PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'pack_share_wrapper';
+CREATE FUNCTION docshard_internal.load_share(resharding bigint, collection int, batch int, key text, share bytea)
+RETURNS TABLE (documents bigint, refused bytea)
+STRICT VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'load_share_wrapper';
+CREATE FUNCTION docshard_internal.apply_share(resharding bigint, collection int, batch int, old_key text, key text, share bytea)
+RETURNS TABLE (documents bigint, refused bytea)
+STRICT VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'apply_share_wrapper';
+CREATE OR REPLACE VIEW docshard_data.capture_packed AS
+SELECT migration_id, part, documents, packed
+  FROM docshard_data.capture_parts, LATERAL (
+       SELECT p.documents, p.packed FROM docshard_internal.pack_part(collection_id, skey, id, next_skey, next_id) AS p
+        WHERE target_key IS NULL
+       UNION ALL
+       SELECT p.documents, p.packed
+         FROM docshard_internal.pack_share(collection_id, skey, id, next_skey, next_id, target_key, target_share) AS p
+        WHERE target_key IS NOT NULL) AS packed;
+
+CREATE FUNCTION docshard.reshard_collection(ns text, key json, options json DEFAULT '{}') RETURNS json
+VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'reshard_collection_wrapper';
+CREATE FUNCTION docshard.abort_reshard_collection(ns text) RETURNS json
+VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'abort_reshard_collection_wrapper';
+CREATE FUNCTION docshard.commit_reshard_collection(ns text) RETURNS json
+VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'commit_reshard_collection_wrapper';
+CREATE FUNCTION docshard.refine_collection_shard_key(ns text, key json, options json DEFAULT '{}') RETURNS json
+VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'refine_collection_shard_key_wrapper';
+CREATE FUNCTION docshard.unshard_collection(ns text, shard text DEFAULT NULL, options json DEFAULT '{}') RETURNS json
+VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'unshard_collection_wrapper';
+CREATE FUNCTION docshard.move_collection(ns text, shard text, options json DEFAULT '{}') RETURNS json
+VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'move_collection_wrapper';
+CREATE FUNCTION docshard.compact(ns text, options json DEFAULT '{}') RETURNS json
+VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'compact_wrapper';
+
+DO $$
+DECLARE
+    owner CONSTANT name := (SELECT pg_catalog.pg_get_userbyid(extowner) FROM pg_catalog.pg_extension WHERE extname = 'docshard');
+    -- Who executes or reads what the new objects go with: the service role, and the roles of shards that pull.
+    target record;
+BEGIN
+    EXECUTE pg_catalog.format('ALTER TABLE docshard_catalog.resharding OWNER TO %I', owner);
+    EXECUTE pg_catalog.format('ALTER VIEW docshard.resharding OWNER TO %I', owner);
+    FOR target IN
+        SELECT p.oid::pg_catalog.regprocedure AS function, p.pronamespace = 'docshard'::pg_catalog.regnamespace AS is_api
+          FROM pg_catalog.pg_proc p
+         WHERE p.pronamespace = 'docshard_internal'::pg_catalog.regnamespace AND p.proname IN ('pack_share', 'load_share', 'apply_share')
+            OR p.pronamespace = 'docshard'::pg_catalog.regnamespace
+               AND p.proname IN ('reshard_collection', 'abort_reshard_collection', 'commit_reshard_collection', 'refine_collection_shard_key',
+                                 'unshard_collection', 'move_collection', 'compact')
+    LOOP
+        EXECUTE pg_catalog.format('ALTER FUNCTION %s OWNER TO %I', target.function, owner);
+        EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', target.function);
+        IF target.is_api THEN
+            EXECUTE pg_catalog.format('ALTER FUNCTION %s SECURITY DEFINER SET search_path = pg_catalog, pg_temp', target.function);
+        END IF;
+    END LOOP;
+    FOR target IN
+        SELECT DISTINCT 'EXECUTE ON FUNCTION ' || n.oid::pg_catalog.regprocedure AS privilege, 'pg_catalog.pg_proc'::pg_catalog.regclass AS class,
+               n.oid, a.grantee
+          FROM (VALUES ('pack_share', 'pack_part'), ('load_share', 'load_batch'), ('apply_share', 'apply_changes')) AS f (new, former)
+          JOIN pg_catalog.pg_proc n ON n.pronamespace = 'docshard_internal'::pg_catalog.regnamespace AND n.proname = f.new
+          JOIN pg_catalog.pg_proc o ON o.pronamespace = 'docshard_internal'::pg_catalog.regnamespace AND o.proname = f.former,
+               LATERAL pg_catalog.aclexplode(o.proacl) AS a
+         WHERE a.grantee NOT IN (0, o.proowner)
+        UNION ALL
+        SELECT DISTINCT 'SELECT ON ' || t.oid::pg_catalog.regclass, 'pg_catalog.pg_class', t.oid, a.grantee
+          FROM (VALUES ('docshard_catalog.resharding'::pg_catalog.regclass, 'docshard_catalog.migrations'::pg_catalog.regclass),
+                       ('docshard.resharding', 'docshard.migrations')) AS r (new, former)
+          JOIN pg_catalog.pg_class t ON t.oid = r.new
+          JOIN pg_catalog.pg_class o ON o.oid = r.former,
+               LATERAL pg_catalog.aclexplode(o.relacl) AS a
+         WHERE a.grantee NOT IN (0, o.relowner) AND a.privilege_type = 'SELECT'
+    LOOP
+        -- What a script grants counts as initial, which pg_dump leaves out, so that is undone.
+        DECLARE
+            initial CONSTANT aclitem[] := (SELECT i.initprivs FROM pg_catalog.pg_init_privs i
+                                            WHERE i.classoid = target.class AND i.objoid = target.oid AND i.objsubid = 0);
+        BEGIN
+            EXECUTE pg_catalog.format('GRANT %s TO %s', target.privilege, target.grantee::pg_catalog.regrole);
+            UPDATE pg_catalog.pg_init_privs SET initprivs = initial
+             WHERE classoid = target.class AND objoid = target.oid AND objsubid = 0 AND initial IS NOT NULL;
+            DELETE FROM pg_catalog.pg_init_privs
+             WHERE classoid = target.class AND objoid = target.oid AND objsubid = 0 AND initial IS NULL;
+        END;
+    END LOOP;
+END $$;

@@ -15,7 +15,13 @@ COMMENT ON VIEW docshard_data.capture_changes IS 'Keys that changed in a capture
 
 CREATE VIEW docshard_data.capture_packed AS
 SELECT migration_id, part, documents, packed
-  FROM docshard_data.capture_parts, LATERAL docshard_internal.pack_part(collection_id, skey, id, next_skey, next_id);
+  FROM docshard_data.capture_parts, LATERAL (
+       SELECT p.documents, p.packed FROM docshard_internal.pack_part(collection_id, skey, id, next_skey, next_id) AS p
+        WHERE target_key IS NULL
+       UNION ALL
+       SELECT p.documents, p.packed
+         FROM docshard_internal.pack_share(collection_id, skey, id, next_skey, next_id, target_key, target_share) AS p
+        WHERE target_key IS NOT NULL) AS packed;
 COMMENT ON VIEW docshard_data.capture_packed IS 'The current documents of a captured range, part by part, packed';
 
 -- A dump has documents as text, which has no order of fields. Instead of the rows of `field_orders`, which has none, a dump has what

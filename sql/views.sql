@@ -95,6 +95,21 @@ COMMENT ON COLUMN docshard.migrations.stall_ms IS 'how long writers to the chunk
 COMMENT ON COLUMN docshard.migrations.attempts IS 'how often the hand-over was rolled back because it would have blocked writers for too long';
 COMMENT ON COLUMN docshard.migrations.durations IS 'milliseconds of each step';
 
+CREATE VIEW docshard.resharding AS
+SELECT r.id, r.namespace, r.command, r.state, r.outcome, r.step, r.old_key, r.key, r.documents, r.bytes, r.estimated,
+       CASE WHEN r.state = 'running' AND r.step = 'cloning' AND r.documents > 0 AND r.estimated >= r.documents
+            THEN pg_catalog.make_interval(secs => extract(epoch FROM r.updated_at - r.step_at)::float8
+                                                  * (r.estimated - r.documents) / r.documents) END AS remaining,
+       r.rounds, r.lag, r.stall_ms, r.attempts, r.error, r.started_at, r.updated_at
+  FROM docshard_catalog.resharding r;
+COMMENT ON VIEW docshard.resharding IS 'Changes of the layout of collections (shard key, chunks, shards): running ones and ended ones';
+COMMENT ON COLUMN docshard.resharding.outcome IS 'committed: the collection has its new layout; aborted: it keeps the old one; running: nothing is decided';
+COMMENT ON COLUMN docshard.resharding.documents IS 'the number copied so far; estimated: the expected number';
+COMMENT ON COLUMN docshard.resharding.remaining IS 'an estimate of the time until all documents are copied; null in other steps';
+COMMENT ON COLUMN docshard.resharding.lag IS 'the number of changed keys in the last round that copied changes';
+COMMENT ON COLUMN docshard.resharding.stall_ms IS 'how long writers had to wait for the decision';
+COMMENT ON COLUMN docshard.resharding.attempts IS 'how often the decision was put off because writers would have waited for too long';
+
 CREATE VIEW docshard.changelog AS
 SELECT id, at, what, namespace, details FROM docshard_catalog.changelog;
 COMMENT ON VIEW docshard.changelog IS 'Events of the cluster, oldest first by id';

@@ -13,6 +13,7 @@ mod migration;
 mod operation;
 mod pg;
 mod remote;
+mod resharding;
 mod router;
 mod shard;
 mod status;
@@ -40,6 +41,7 @@ pub extern "C-unwind" fn _PG_init() {
     storage::covering::init();
     router::session::init();
     migration::init();
+    resharding::init();
     indexing::init();
     catalog::cluster::contacts::init();
     catalog::cluster::rotation::init();

@@ -429,6 +429,10 @@ kinds! {
     TransactionTooOld = 225, INVALID_TRANSACTION_STATE;
     NoSuchTransaction = 251, INVALID_TRANSACTION_STATE;
     OperationNotSupportedInTransaction = 263, ACTIVE_TRANSACTION;
+    ReshardCollectionInProgress = 338, OBJECT_IN_USE;
+    NoSuchReshardCollection = 339, UNDEFINED_OBJECT;
+    ReshardCollectionCommitted = 340, OBJECT_NOT_IN_PREREQUISITE_STATE;
+    ReshardCollectionAborted = 341, QUERY_CANCELED;
     MergeStageNoMatchingDocument = 13113, UNDEFINED_OBJECT;
     MaxSubPipelineDepthExceeded = 232, STATEMENT_TOO_COMPLEX;
     MissingSortKeyShard = 169, INVALID_PARAMETER_VALUE;

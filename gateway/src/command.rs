@@ -2,7 +2,6 @@
 //!
 //! INVARIANT: what the gateway judges is what the router runs: the name is the first field that the router gets, and no field comes twice.
 
-use crate::password;
 use crate::reply::{COMMAND_NOT_FOUND, FAILED_TO_PARSE, Failure};
 use crate::session::{self, Id, Part, Place};
 use crate::wire::message::Request;
@@ -48,6 +47,11 @@ pub struct Command {
     pub is_secret: bool,
     /// where the session and the number of a write begin, which are the document's last fields
     pub number_at: Option<usize>,
+}
+
+/// True if a field with this name may hold a password.
+fn names_password(field: &str) -> bool {
+    ["pwd", "passwd", "password"].iter().any(|name| field.eq_ignore_ascii_case(name))
 }
 
 impl Command {
@@ -108,7 +112,7 @@ impl Command {
         }
         end(&mut bytes, 0);
         // A command that is spelled wrongly may bring a password to the router, too.
-        let is_secret = matches!(part, Part::Nothing) && keys.iter().any(|key| password::is_name(key));
+        let is_secret = matches!(part, Part::Nothing) && keys.iter().any(|key| names_password(key));
         Ok(Self { name: name.to_owned(), database, bytes, part, is_secret, number_at })
     }
 

@@ -19,11 +19,6 @@ const SALT: usize = 28;
 /// PostgreSQL's own limit is 1024 bytes of a client's message.
 const MAX_PASSWORD: usize = 1024;
 
-/// True if a field with this name may hold a password.
-pub fn is_name(field: &str) -> bool {
-    [FIELD, "passwd", "password"].iter().any(|name| field.eq_ignore_ascii_case(name))
-}
-
 /// The password in a command; None if it has none.
 pub fn of(command: &Command) -> Result<Option<String>, Failure> {
     // The inner command would reach the router, and its log, as it is.

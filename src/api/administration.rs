@@ -12,7 +12,7 @@ use crate::migration::jobs;
 use crate::operation::arguments::Arguments;
 use crate::operation::chunks::{self, ChunkSelector, MoveRange};
 use crate::operation::request_parts::Specification::Text;
-use crate::operation::{balancer, cluster, collections, inspect, shards, table};
+use crate::operation::{balancer, cluster, collections, inspect, resharding, shards, table};
 use crate::pg::client::sole_call;
 use crate::pg::datum::json::Json;
 use crate::pg::datum::jsonb::RawJsonb;
@@ -33,6 +33,20 @@ json_functions! {
         with_options(&options, &table::RENAME_COLLECTION, |options| collections::rename(ns, to, options));
     shard_collection(ns: &str, key: Json, options: default!(Json, "'{}'")) =>
         with_options(&options, &table::SHARD_COLLECTION, |options| collections::shard(ns, &key.parse(Role::Order)?, options));
+    reshard_collection(ns: &str, key: Json, options: default!(Json, "'{}'")) =>
+        with_options(&options, &table::RESHARD_COLLECTION, |options| resharding::reshard(ns, &key.parse(Role::Order)?, options));
+    abort_reshard_collection(ns: &str) => resharding::abort(ns);
+    commit_reshard_collection(ns: &str) => resharding::commit(ns);
+    refine_collection_shard_key(ns: &str, key: Json, options: default!(Json, "'{}'")) =>
+        with_options(&options, &table::REFINE_COLLECTION_SHARD_KEY, |options| resharding::refine(ns, &key.parse(Role::Order)?, options));
+    nullable unshard_collection(ns: Option<&str>, shard: default!(Option<&str>, "NULL"), options: default!(Option<Json>, "'{}'")) =>
+        with_options(&options.unwrap_or_default(), &table::UNSHARD_COLLECTION, |options| {
+            resharding::unshard(required(ns, "ns")?, shard, options)
+        });
+    move_collection(ns: &str, shard: &str, options: default!(Json, "'{}'")) =>
+        with_options(&options, &table::MOVE_COLLECTION, |options| resharding::move_to(ns, shard, options));
+    compact(ns: &str, options: default!(Json, "'{}'")) =>
+        with_options(&options, &table::COMPACT, |options| resharding::compact(ns, options));
     drop_index(ns: &str, name: &str) => index_removal::drop(ns, name).map(|()| json!({"ok": 1}));
     drop_indexes(ns: &str, indexes: default!(Json, "'\"*\"'")) => collections::drop_indexes(ns, &indexes.parse(Role::Order)?);
     nullable expire_now(ns: default!(Option<&str>, "NULL")) => collections::expire(ns);
@@ -155,7 +169,10 @@ fn take_over_cluster_with(_nulls: Option<NoNulls>, options: Json) -> Json {
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn recover_moves() -> i64 {
-    run(|| check_may_change().and_then(|()| jobs::recover_and_wait()))
+    run(|| {
+        check_may_change()?;
+        Ok(jobs::recover_and_wait()? + crate::resharding::jobs::recover_and_wait()?)
+    })
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]

@@ -10,10 +10,11 @@ use crate::shard::placement::{Placement, check_read};
 use crate::shard::updating::{self, Updating};
 use crate::shard::{
     access, clone_parts, documents, donor_delete, index_range, inspect, once, pipeline, recipient_load, router_lock,
-    table, writing,
+    share_load, table, writing,
 };
 use crate::storage::lock::{self, Tag};
 use crate::storage::rows::{FoundRow, Row, capture};
+use docshard_core::cluster::share::Share;
 use docshard_core::query::filter::Filter;
 use docshard_core::query::specification;
 use docshard_core::routing::protocol::documents::{
@@ -24,6 +25,7 @@ use docshard_core::routing::protocol::migration::{
 };
 use docshard_core::routing::protocol::once::{ClaimWrite, DeleteOnce, InsertOnce, Outcome, RememberReply, UpdateOnce};
 use docshard_core::routing::protocol::pipeline::RunPipeline;
+use docshard_core::routing::protocol::resharding::{ApplyShare, LoadShare, Stored};
 use docshard_core::routing::protocol::table::{CreateIndex, CreateTable, SetValidator};
 use pgrx::datum::{Array, Internal};
 use pgrx::pg_sys;
@@ -258,7 +260,34 @@ shard_functions! {
         // With an `id`, the end lies after some documents of its shard key.
         let end = next_skey.map(|next| if next_id.is_some() { [next, &[0]].concat() } else { next.to_vec() });
         access::require_captured(collection, skey, end.as_deref())?;
-        Ok(TableIterator::new(clone_parts::pack(collection, (skey, id), (next_skey, next_id))?))
+        Ok(TableIterator::new(clone_parts::pack(collection, (skey, id), (next_skey, next_id), None)?))
+    };
+
+    /// As `pack_part`, for a recipient of another layout.
+    [stable, parallel_safe] pack_share(
+        collection: Option<i32>, skey: Option<&[u8]>, id: Option<&[u8]>, next_skey: Option<&[u8]>, next_id: Option<&[u8]>,
+        key: Option<&str>, share: Option<&[u8]>,
+    ) -> TableIterator<'static, (name!(documents, i64), name!(packed, String))> => {
+        given!(collection, skey, key, share);
+        let end = next_skey.map(|next| if next_id.is_some() { [next, &[0]].concat() } else { next.to_vec() });
+        access::require_captured(collection, skey, end.as_deref())?;
+        let wanted = clone_parts::Wanted { key: recipient_load::read_key(key)?, share: Share::decode(share)? };
+        Ok(TableIterator::new(clone_parts::pack(collection, (skey, id), (next_skey, next_id), Some(&wanted))?))
+    };
+
+    [volatile, parallel_unsafe, strict] load_share(
+        resharding: i64, collection: i32, batch: i32, key: &str, share: &[u8],
+    ) -> TableIterator<'static, (name!(documents, i64), name!(refused, Vec<u8>))> => {
+        let Stored { documents, refused } = share_load::load(&LoadShare { resharding, collection, batch, key, share })?;
+        Ok(TableIterator::once((documents, refused)))
+    };
+
+    [volatile, parallel_unsafe, strict] apply_share(
+        resharding: i64, collection: i32, batch: i32, old_key: &str, key: &str, share: &[u8],
+    ) -> TableIterator<'static, (name!(documents, i64), name!(refused, Vec<u8>))> => {
+        let changes = ApplyShare { resharding, collection, batch, old_key, key, share };
+        let Stored { documents, refused } = share_load::apply(&changes)?;
+        Ok(TableIterator::once((documents, refused)))
     };
 
     [volatile, parallel_unsafe] load_batch(
@@ -328,5 +357,5 @@ fn decode_part(packed: &str) -> Vec<u8> {
 extension_sql_file!(
     "../../sql/shard.sql",
     name = "shard_objects",
-    requires = [update_next, update_done, current_document, pack_part]
+    requires = [update_next, update_done, current_document, pack_part, pack_share]
 );

@@ -5,7 +5,7 @@ use super::request::{Command, Run};
 use super::{aggregate, bulk_write, cluster, collections, documents, explain, find, information, server, users, write};
 use crate::operation::arguments::{Conflict, Field, Fields, Type, may, must};
 use crate::operation::table::*;
-use crate::operation::{self, balancer, chunks, shards};
+use crate::operation::{self, balancer, chunks, resharding, shards};
 
 const fn command(name: &'static str, target: Type, fields: Fields, help: &'static str, run: Run) -> Command {
     Command {
@@ -242,6 +242,30 @@ commands! {
     "shardCollection" | "shardcollection" writes admin(String) SHARD_COLLECTION_COMMAND
         => [SHARD_COLLECTION] |it| it.answer(&SHARD_COLLECTION, || operation::collections::shard(it.target_text(), it.json("key"), &it.fields)),
         "shard a collection";
+    "reshardCollection" writes admin(String) RESHARD_COLLECTION_COMMAND
+        => [RESHARD_COLLECTION] |it| it.answer(&RESHARD_COLLECTION, || resharding::reshard(it.target_text(), it.json("key"), &it.fields)),
+        "give a collection another shard key";
+    "abortReshardCollection" writes admin(String) NONE
+        => [ABORT_RESHARD_COLLECTION] |it| it.answer(&ABORT_RESHARD_COLLECTION, || resharding::abort(it.target_text())),
+        "end reshardCollection";
+    "commitReshardCollection" writes admin(String) NONE
+        => [COMMIT_RESHARD_COLLECTION] |it| it.answer(&COMMIT_RESHARD_COLLECTION, || resharding::commit(it.target_text())),
+        "let reshardCollection block writes until it is done";
+    "refineCollectionShardKey" writes admin(String) REFINE_COMMAND
+        => [REFINE_COLLECTION_SHARD_KEY] |it| it.answer(&REFINE_COLLECTION_SHARD_KEY, || resharding::refine(it.target_text(), it.json("key"), &it.fields)),
+        "add fields to a shard key";
+    "unshardCollection" writes admin(String) UNSHARD_COMMAND
+        => [UNSHARD_COLLECTION] |it| it.answer(&UNSHARD_COLLECTION, || resharding::unshard(it.target_text(), it.fields.text("toShard"), &it.fields)),
+        "make a collection unsharded";
+    "abortUnshardCollection" writes admin(String) NONE
+        => [ABORT_RESHARD_COLLECTION] |it| it.answer(&ABORT_RESHARD_COLLECTION, || resharding::abort(it.target_text())),
+        "end unshardCollection";
+    "moveCollection" writes admin(String) MOVE_COLLECTION_COMMAND
+        => [MOVE_COLLECTION] |it| it.answer(&MOVE_COLLECTION, || resharding::move_to(it.target_text(), it.text("toShard"), &it.fields)),
+        "move an unsharded collection to a shard";
+    "abortMoveCollection" writes admin(String) NONE
+        => [ABORT_RESHARD_COLLECTION] |it| it.answer(&ABORT_RESHARD_COLLECTION, || resharding::abort(it.target_text())),
+        "end moveCollection";
     "split" writes admin(String) SPLIT_COMMAND
         => [SPLIT_AT SPLIT_FIND; SPLIT_CONFLICTS] cluster::split, "split a chunk";
     "moveChunk" | "movechunk" writes admin(String) MOVE_CHUNK_COMMAND

@@ -69,7 +69,7 @@ pub fn abort(id: i64) -> Result<Aborted> {
 
 /// Interrupts the coordinator's wait, in the caller's transaction. The coordinator then sees that its move is aborted, and
 /// cleans up.
-pub(super) fn interrupt_coordinator(id: i64) -> Result<()> {
+pub fn interrupt_coordinator(id: i64) -> Result<()> {
     for (_, pid) in lock::holding_processes(Tag::Coordinator(id))? {
         if let Some(pid) = pid {
             process::cancel(pid);

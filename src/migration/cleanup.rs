@@ -10,7 +10,7 @@ use crate::catalog::cluster::identity::cluster_id;
 use crate::pg::error::Result;
 use crate::pg::{fault, transaction};
 use crate::shard::leftovers;
-use crate::store::{collections, migrations, placements};
+use crate::store::{collections, migrations, placements, resharding};
 use docshard_core::cluster::migration::{Outcome, State};
 use docshard_core::error::{Kind, bail};
 use docshard_core::routing::protocol::Call;
@@ -142,6 +142,8 @@ fn sweep_shard(shard: &mut ShardSession, cluster: i64) -> Result<()> {
     }
     let mut alive: HashSet<i64> =
         transaction::run(|| Ok(record::unfinished()?.into_iter().map(|record| record.id).collect()))?;
+    // Changes of a collection's layout have numbers of the same kind.
+    alive.extend(transaction::run(resharding::unfinished)?.into_iter().map(|change| change.id));
     for (gid, id) in prepared {
         if alive.contains(&id) {
             continue;

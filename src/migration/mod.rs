@@ -13,7 +13,7 @@
 //! 4. Versions are assigned under the collection's lock, and never reused, even if the move aborts.
 //! 5. If a coordinator ends, at any step, [`recovery`] replaces it and follows the catalog's decision.
 
-mod abort;
+pub mod abort;
 mod adopt;
 mod attempt;
 mod cleanup;
@@ -24,19 +24,20 @@ pub mod foresight;
 pub mod jobs;
 pub mod lost;
 mod median;
-mod names;
-mod numbered;
+pub mod names;
+pub mod numbered;
 mod pieces;
+pub mod pulling;
 mod range;
 mod recipient;
 mod record;
 pub mod recovery;
-mod register;
+pub mod register;
 mod request;
 mod settle;
 pub mod shard;
-mod stall;
-mod standbys;
+pub mod stall;
+pub mod standbys;
 
 pub use cleanup::sweep;
 pub use coordinator::run;

@@ -14,11 +14,39 @@ use crate::pg::fault;
 use docshard_core::error::sqlstate::UNDEFINED_FUNCTION;
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::migration::{LoadNumberedWrites, NumberedWrites};
-use docshard_core::routing::protocol::shard_tables::ReadSnapshot;
+use docshard_core::routing::protocol::shard_tables::{ReadSnapshot, TableRange};
 use std::time::Instant;
 
 /// A snapshot in which no transaction is visible.
-pub(super) const NOTHING: &str = "1:1:";
+pub const NOTHING: &str = "1:1:";
+
+/// Copies to several shards what has been written at the donor since the last call, which has set `copied`; with replies where the key is in
+/// the range. False if that was not possible before the deadline.
+pub fn copy(
+    donor: &mut ShardSession,
+    to: &mut [&mut ShardSession],
+    range: TableRange<'_>,
+    copied: &mut String,
+    deadline: Option<Instant>,
+) -> Result<bool> {
+    let now = ReadSnapshot {}.call(donor)?;
+    let mut after = Some(Vec::new());
+    while let Some(last) = after.take() {
+        let TableRange { collection, lo, hi } = range;
+        let call = NumberedWrites { collection, lo, hi, since: copied, after: &last };
+        let Some(writes) = before(deadline, donor, &call)? else { return Ok(false) };
+        let Some(writes) = writes else { break };
+        for recipient in &mut *to {
+            let Some(loaded) = before(deadline, recipient, &LoadNumberedWrites { writes: &writes })? else {
+                recipient.cancel();
+                return Ok(false);
+            };
+            after = loaded;
+        }
+    }
+    *copied = now;
+    Ok(true)
+}
 
 impl Attempt {
     /// Copies what has been written since the last call. False if that was not possible before the deadline; the donor's part must then be
@@ -28,26 +56,8 @@ impl Attempt {
             return Ok(true);
         }
         let Self { record, end, donor, puller, copied, .. } = self;
-        let now = ReadSnapshot {}.call(donor)?;
-        let mut after = Some(Vec::new());
-        while let Some(last) = after {
-            let call = NumberedWrites {
-                collection: record.collection,
-                lo: &record.min,
-                hi: end.as_deref(),
-                since: copied,
-                after: &last,
-            };
-            let Some(writes) = before(deadline, donor, &call)? else { return Ok(false) };
-            let Some(writes) = writes else { break };
-            let Some(loaded) = before(deadline, puller, &LoadNumberedWrites { writes: &writes })? else {
-                puller.cancel();
-                return Ok(false);
-            };
-            after = loaded;
-        }
-        *copied = now;
-        Ok(true)
+        let range = TableRange { collection: record.collection, lo: &record.min, hi: end.as_deref() };
+        copy(donor, &mut [puller], range, copied, deadline)
     }
 
     /// True if both shards know numbered writes. Before the donor's part begins, as an error would end it.

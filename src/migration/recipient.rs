@@ -4,26 +4,24 @@
 //! and version together.
 
 use super::attempt::{Attempt, range};
+use super::pulling::{self, Pulling, Sources};
 use super::record::{self, Record};
-use super::shard::{LOCAL_SERVER, ShardSession, repair_hint};
+use super::shard::ShardSession;
 use crate::catalog::cluster::{access, contacts, field_order};
 use crate::catalog::collections::validation;
 use crate::catalog::{cache, change};
 use crate::pg::error::Result;
 use crate::pg::transaction;
-use crate::shard::leftovers::{self, CHANGES, IDENTITY, SOURCE, STAGING};
+use crate::shard::leftovers::{self, STAGING};
 use crate::store::placements;
-use docshard_core::error::sqlstate::{INSUFFICIENT_PRIVILEGE, REFUSED_CONNECTION};
 use docshard_core::error::{Kind, error};
 use docshard_core::routing::names;
 use docshard_core::routing::protocol::Connection as _;
-use docshard_core::routing::protocol::access::SetServerAddress;
 use docshard_core::routing::protocol::migration::{ApplyChanges, BypassCapture, LoadBatch};
 use docshard_core::routing::protocol::shard_tables::{FindDocument, TableRange};
 use docshard_core::routing::protocol::table::{CreateIndex, CreateTable};
 use docshard_core::routing::protocol::{Call, sql};
 use docshard_core::sql::param::Param;
-use docshard_core::sql::quote::{only_owner, quote_ident};
 use docshard_core::sql::record::{Record as _, decode_only};
 
 /// The bytes of documents in a part, which is pulled, buffered by postgres_fdw and loaded at once: small enough for a
@@ -77,64 +75,21 @@ impl Attempt {
     /// Creates the foreign tables over the donor's table and over its captured changes, and the staging table. It also reads
     /// from the donor, so that a recipient that cannot reach it is detected before any writer waits.
     pub(super) fn prepare_staging(&mut self, rows: i64) -> Result<()> {
+        let expected = expected_donor(&self.record)?;
         self.keeps_order = transaction::run(field_order::is_kept)?;
-        let order = if self.keeps_order { ", field_order bytea" } else { "" };
-        let Self { record, donor, loader, puller, .. } = self;
-        let [identity, source, changes, staging] =
-            [IDENTITY, SOURCE, CHANGES, STAGING].map(|name| leftovers::table(record.id, name));
-        let server = quote_ident(&donor.server);
-        let options = format!("schema_name '{}', async_capable 'false'", names::SCHEMA);
-        let hint = if donor.server == LOCAL_SERVER {
-            "docshard.set_local_address() gives the shards the address of the router's own database.".to_owned()
-        } else {
-            repair_hint(&loader.name)
-        };
-        let prepared = puller.execute(&format!(
-            "{}; CREATE FOREIGN TABLE {identity} (said text) \
-             SERVER {server} OPTIONS ({options}, table_name 'identity'); \
-             CREATE FOREIGN TABLE {source} (migration_id bigint, part bigint, documents bigint, packed text) \
-             SERVER {server} OPTIONS ({options}, fetch_size '1', table_name 'capture_packed'); \
-             CREATE FOREIGN TABLE {changes} (migration_id bigint, seq bigint, skey bytea, id bytea, doc jsonb{order}) \
-             SERVER {server} OPTIONS ({options}, fetch_size '{rows}', table_name 'capture_changes'); \
-             CREATE UNLOGGED TABLE {staging} \
-             (batch int, seq bigint, skey bytea, id bytea, doc jsonb, documents bigint, packed bytea{order}); \
-             ALTER TABLE {staging} ALTER packed SET STORAGE EXTERNAL; \
-             CREATE INDEX ON {staging} (batch); {}",
-            leftovers::drop_tables(record.id),
-            [&identity, &source, &changes, &staging].map(|table| only_owner(table)).concat(),
-        ));
-        // A right that is missing is one at the foreign server.
-        prepared.map_err(|error| {
-            if error.sqlstate == INSUFFICIENT_PRIVILEGE { error.with_hint(hint.as_str()) } else { error }
-        })?;
-        let expected = expected_donor(record)?;
-        let check = check_donor(record, 2);
-        let sql = format!("SELECT 1 FROM {changes} WHERE migration_id = $1 AND {check} LIMIT 1");
-        let mut reached = puller.query::<i32>(&sql, &[Param::Int8(record.id), Param::Text(&expected)]);
-        // postgres_fdw takes the first host that accepts it, which may be an old primary. This router has reached the right one.
-        if reached.as_ref().is_err_and(|error| error.sqlstate == REFUSED_CONNECTION)
-            && let Some(address) = donor.address_with_host_first()?
-        {
-            let (names, values): (Vec<&str>, Vec<&str>) =
-                address.iter().map(|(name, value)| (&**name, &**value)).unzip();
-            SetServerAddress { server: &donor.server, options: &names, settings: &values }.call(loader)?;
-            reached = puller.query(&sql, &[Param::Int8(record.id), Param::Text(&expected)]);
-        }
-        reached.map(drop).map_err(|mut error| {
-            error.message = format!("the recipient cannot read from the donor: {}", error.message);
-            error.with_hint(format!(
-                "The foreign server {server} on the recipient must lead to the donor, and the donor must accept its login. {hint}"
-            ))
-        })
+        let Self { record, donor, loader, puller, keeps_order, .. } = self;
+        pulling::create_staging(puller, record.id, *keeps_order)?;
+        let pulling = Pulling { puller, migration: record.id, expected: &expected, rows };
+        Sources::of(record.id, None, *keeps_order).create(donor, loader, pulling)
     }
 
     /// Pull session: starts to pull a part of the range into the staging table, as the batch with that number.
     pub(super) fn start_pull(&mut self, expected_donor: &str, part: i32) -> Result<()> {
-        let Self { record, puller, .. } = self;
-        let [source, staging] = [SOURCE, STAGING].map(|name| leftovers::table(record.id, name));
+        let Self { record, puller, keeps_order, .. } = self;
+        let (sources, staging) = (Sources::of(record.id, None, *keeps_order), leftovers::table(record.id, STAGING));
         // A packed document has three lengths in front; a row stores at least one byte for each of its three values.
         let overhead = 12 - 3;
-        let (received, check) = (sql::decode_part("packed"), check_donor(record, 3));
+        let (received, check, source) = (sql::decode_part("packed"), sources.check_donor(3), sources.packed);
         puller.start(
             &format!(
                 "WITH pulled AS (INSERT INTO {staging} (batch, documents, packed) \
@@ -189,14 +144,13 @@ impl Attempt {
     /// rows' numbers, of eight bytes each.
     pub(super) fn start_changes(&mut self, expected_donor: &str, batch: i32, limit: Option<usize>) -> Result<()> {
         let Self { record, puller, keeps_order, .. } = self;
-        let [changes, staging] = [CHANGES, STAGING].map(|name| leftovers::table(record.id, name));
-        let check = check_donor(record, 2);
+        let (sources, staging) = (Sources::of(record.id, None, *keeps_order), leftovers::table(record.id, STAGING));
+        let (check, columns, changes) = (sources.check_donor(2), sources.change_columns(), sources.changes);
         let limit = limit.map_or(String::new(), |limit| format!(" LIMIT {limit}"));
-        let order = if *keeps_order { ", field_order" } else { "" };
         puller.start(
             &format!(
-                "WITH pulled AS (INSERT INTO {staging} (batch, seq, skey, id, doc{order}) \
-                 SELECT {batch}, seq, skey, id, doc{order} FROM {changes} WHERE migration_id = $1 AND {check}{limit} RETURNING seq) \
+                "WITH pulled AS (INSERT INTO {staging} (batch, {columns}) \
+                 SELECT {batch}, {columns} FROM {changes} WHERE migration_id = $1 AND {check}{limit} RETURNING seq) \
                  SELECT pg_catalog.string_agg(pg_catalog.int8send(seq), '') FROM pulled"
             ),
             &[Param::Int8(record.id), Param::Text(expected_donor)],
@@ -214,13 +168,6 @@ impl Attempt {
 /// Returns the identity in the catalog, which the donor must report.
 pub(super) fn expected_donor(record: &Record) -> Result<String> {
     transaction::run(|| Ok(contacts::expected(record.donor)?.to_string()))
-}
-
-/// Returns the SQL condition that the donor reports the identity `$n`, over the connection by which a statement pulls.
-/// PostgreSQL evaluates it first, once, even if there is nothing to pull.
-fn check_donor(record: &Record, n: u32) -> String {
-    let identity = leftovers::table(record.id, IDENTITY);
-    sql::check_donor(format_args!("(SELECT said FROM {identity})"), format_args!("${n}::text"))
 }
 
 /// Refuses a table that the catalog does not know, with documents.

@@ -200,7 +200,7 @@ fn check_relations(loader: &mut ShardSession, needed: &[(String, String)], names
 
 /// Checks that a shard has a version of the extension that works with this one, belongs to this cluster, and can prepare
 /// transactions.
-fn check_node(shard: &mut ShardSession, cluster: i64) -> Result<()> {
+pub fn check_node(shard: &mut ShardSession, cluster: i64) -> Result<()> {
     let answers: Vec<(Option<String>, i32, bool)> = shard.query(
         "SELECT (SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'docshard'), \
                 current_setting('max_prepared_transactions')::int4, pg_is_in_recovery()",
@@ -275,6 +275,7 @@ pub(super) fn register(request: &MoveRequest, checked: Checked) -> Result<Attemp
 fn enter(request: &MoveRequest, donor: ShardId, locked: &mut Option<i64>) -> Result<Option<(Record, Option<Vec<u8>>)>> {
     let Some(collection) = lock_at_rest(request)? else { return Ok(None) };
     change::refuse_while_building(collection.id, &request.namespace)?;
+    move_exclusion::refuse_while_resharding(collection.id)?;
     let (owner, jumbo) = find_chunk(collection.id, request)?;
     if owner != donor {
         bail!(Kind::ConflictingOperationInProgress, "the chunk was moved meanwhile");

@@ -25,7 +25,7 @@ pub const LOCAL_SERVER: &str = "docshard_local";
 
 /// The application name of sessions that complete or clean up moves. Cleaning ends all sessions that have the move's own
 /// application name.
-pub(super) const RECOVERY: &str = "docshard recovery";
+pub const RECOVERY: &str = "docshard recovery";
 
 /// The settings of every session; they override those of the role and the database. Before PostgreSQL 17 there is no
 /// `transaction_timeout`.
@@ -76,7 +76,7 @@ impl ShardSession {
     }
 
     /// Declares that statements here may wait for the other session's shard.
-    pub(super) fn waits_also_for(&mut self, other: &Self) {
+    pub fn waits_also_for(&mut self, other: &Self) {
         self.session.waits_also_for(&other.session);
     }
 

@@ -22,7 +22,7 @@ use docshard_core::sql::record::{malformed, parse_json};
 use std::time::{Duration, Instant};
 
 /// The setting that switches the wait off.
-pub(super) const SETTING: &str = "move_waits_for_standbys";
+pub const SETTING: &str = "move_waits_for_standbys";
 
 /// The pauses between two looks at the standbys, in milliseconds.
 const PAUSES: (i64, i64) = (2, 20);
@@ -31,7 +31,7 @@ const PAUSES: (i64, i64) = (2, 20);
 const MAX_REPORT: usize = 1 << 20;
 
 /// The standby that is furthest behind.
-pub(super) struct Lagging {
+pub struct Lagging {
     shard: String,
     standby: String,
     bytes: i64,
@@ -39,7 +39,7 @@ pub(super) struct Lagging {
 
 impl Lagging {
     /// The error of a move that gives way.
-    pub(super) fn gave_way(&self) -> Error {
+    pub fn gave_way(&self) -> Error {
         let Self { shard, standby, bytes } = self;
         let message = format!(
             "gave up waiting for the standby \"{standby}\" of shard \"{shard}\", which is {bytes} bytes behind: in a failover to \
@@ -88,7 +88,7 @@ impl Report {
 }
 
 /// What a wait for standbys has found.
-pub(super) enum Standbys {
+pub enum Standbys {
     /// none streams from the two shards, or moves do not wait
     None,
     /// they have flushed what the shards had
@@ -97,7 +97,7 @@ pub(super) enum Standbys {
 }
 
 /// Waits until the shard's streaming standbys have flushed what the shard has now.
-fn await_shard(shard: &mut ShardSession, deadline: Instant) -> Result<Standbys> {
+pub fn await_shard(shard: &mut ShardSession, deadline: Instant) -> Result<Standbys> {
     let Some(mut report) = Report::of(shard)? else { return Ok(Standbys::None) };
     let position = report.flushed;
     let mut pause = PAUSES.0;

@@ -6,7 +6,7 @@
 //! * [`request_parts`]: specifications and other parts of requests.
 //! * [`sink`]: writes what a pipeline makes.
 //! * [`reading`], [`writing`], [`find_and_modify`], [`bulk_write`]: documents.
-//! * [`collections`], [`chunks`], [`shards`], [`balancer`]: administration.
+//! * [`collections`], [`chunks`], [`resharding`], [`shards`], [`balancer`]: administration.
 //! * [`users`]: users and roles, which are PostgreSQL's.
 //! * [`rights`]: checks who may run an operation, if no statement calls its SQL function, so that PostgreSQL does not check it.
 //! * [`errors`]: errors in MongoDB's terms.
@@ -27,6 +27,7 @@ pub mod find_and_modify;
 pub mod inspect;
 pub mod reading;
 pub mod request_parts;
+pub mod resharding;
 pub mod rights;
 pub mod shards;
 pub mod sink;

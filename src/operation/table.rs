@@ -376,6 +376,24 @@ pub const SHARD_COLLECTION_COMMAND: Fields = &[
         may("enforceUniquenessCheck", Bool),
     ],
 ];
+/// Of changes of a collection's layout: for how long to look for a moment in which writers wait only briefly.
+const PATIENCE: &[Field] = &[may("commitTimeoutMS", Integer)];
+const RESHARDING: &[Field] = &[may("zones", Array), may("forceRedistribution", Bool)];
+pub const RESHARD_COLLECTION_COMMAND: Fields = &[
+    &[must("key", Order)],
+    SHARDING,
+    RESHARDING,
+    PATIENCE,
+    &[
+        may("shardDistribution", Array).refused(),
+        may("reshardingUUID", Any).refused(),
+        may("_presetReshardedChunks", Array).refused(),
+        may("implicitlyCreateIndex", Bool),
+    ],
+];
+pub const REFINE_COMMAND: Fields = &[&[must("key", Order), may("enforceUniquenessCheck", Bool)], PATIENCE];
+pub const UNSHARD_COMMAND: Fields = &[&[may("toShard", String)], PATIENCE];
+pub const MOVE_COLLECTION_COMMAND: Fields = &[&[must("toShard", String)], PATIENCE];
 // Chunks.
 
 const FORCE_JUMBO: &[Field] = &[may("forceJumbo", Bool)];
@@ -453,6 +471,13 @@ operations! {
     DROP_INDEXES = "drop_indexes" &[];
     LIST_INDEXES = "list_indexes" &[];
     SHARD_COLLECTION = "shard_collection" &[SHARDING];
+    RESHARD_COLLECTION = "reshard_collection" &[SHARDING, RESHARDING, PATIENCE];
+    ABORT_RESHARD_COLLECTION = "abort_reshard_collection" &[];
+    COMMIT_RESHARD_COLLECTION = "commit_reshard_collection" &[];
+    REFINE_COLLECTION_SHARD_KEY = "refine_collection_shard_key" &[PATIENCE];
+    UNSHARD_COLLECTION = "unshard_collection" &[PATIENCE];
+    MOVE_COLLECTION = "move_collection" &[PATIENCE];
+    COMPACT = "compact" &[&[may("dryRun", Bool)], PATIENCE];
     CHECK_COLLECTION = "check_collection" &[&[may("limit", Integer)]];
     SPLIT_AT = "split_at" &[];
     SPLIT_FIND = "split_find" &[];

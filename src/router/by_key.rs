@@ -5,7 +5,7 @@
 //! offer.
 
 use super::execute;
-use super::fresh_map::with_fresh_map;
+use super::fresh_map::{read_with_fresh_map, with_fresh_map};
 use crate::catalog::cache;
 use crate::catalog::collections::duplicate;
 use crate::catalog::collections::namespace::check_writable;
@@ -20,10 +20,11 @@ use docshard_core::routing::plan::destination::{self, Destination};
 use docshard_core::routing::plan::document_key::DocumentKey;
 use docshard_core::routing::plan::select;
 use docshard_core::routing::request::modification::WriteResult;
+use std::rc::Rc;
 
 /// Returns the outer None if this path does not apply, and the inner None if there is no such document.
 pub fn find_one(namespace: &str, filter: &str) -> Result<Option<Option<RawJsonb>>> {
-    with_key(namespace, filter, |collection, destination, key| {
+    with_key(namespace, filter, false, |collection, destination, key| {
         execute::document(collection, destination, &select::document(collection, key))
     })
 }
@@ -32,7 +33,7 @@ pub fn find_one(namespace: &str, filter: &str) -> Result<Option<Option<RawJsonb>
 /// [`Write::sole`](docshard_core::routing::request::modification::Write::sole).
 pub fn update_one(namespace: &str, filter: &str, update: &str, sole: bool) -> Result<Option<WriteResult>> {
     let Some(modification) = modification::kept(update, Style::Operators) else { return Ok(None) };
-    with_key(namespace, filter, |collection, destination, key| {
+    with_key(namespace, filter, true, |collection, destination, key| {
         if modify::touches_key(collection, &modification) {
             return Ok(None);
         }
@@ -46,22 +47,24 @@ pub fn update_one(namespace: &str, filter: &str, update: &str, sole: bool) -> Re
 
 /// Deletes the document and returns how many were deleted.
 pub fn delete_one(namespace: &str, filter: &str, sole: bool) -> Result<Option<WriteResult>> {
-    with_key(namespace, filter, |collection, destination, key| {
+    with_key(namespace, filter, true, |collection, destination, key| {
         check_writable(namespace)?;
         modify::delete_by_key(collection, &[destination], key, sole)
     })
 }
 
-/// Calls `run` with the key in the filter and the shard that owns it.
+/// Calls `run`, which `writes` or reads, with the key in the filter and the shard that owns it.
 fn with_key<T>(
     namespace: &str,
     filter: &str,
+    writes: bool,
     run: impl Fn(&Collection, Destination, DocumentKey) -> Result<T>,
 ) -> Result<Option<T>> {
     if cache::find(namespace)?.is_none() {
         return Ok(None);
     }
-    with_fresh_map(namespace, |collection| {
+    let with_map = if writes { with_fresh_map } else { read_with_fresh_map };
+    with_map(namespace, |collection: Option<Rc<Collection>>| {
         // Under a collation, strings that compare equal can differ in their keys.
         let Some(collection) = collection.filter(|collection| collection.collation.is_none()) else { return Ok(None) };
         let Some(key) = point::of_text(&collection.key, filter) else { return Ok(None) };

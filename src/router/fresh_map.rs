@@ -7,6 +7,7 @@
 //! A shard that is behind the catalog, as after a failover that has lost commits, stays so: the statement fails at once. What follows an
 //! attempt is decided in core, by [`Attempts`].
 
+use super::gate;
 use crate::catalog::cache;
 use crate::catalog::cluster::behind::Suspicion;
 use crate::catalog::cluster::holder;
@@ -36,25 +37,29 @@ use std::time::{Duration, Instant};
 ///
 /// Fails with `CommandNotSupportedOnView` for a view.
 pub fn with_fresh_map<T>(namespace: &str, attempt: impl FnMut(Option<Rc<Collection>>) -> Result<T>) -> Result<T> {
-    run(namespace, || views::refuse(namespace), attempt)
+    run(namespace, true, || views::refuse(namespace), attempt)
 }
 
 /// As [`with_fresh_map`], for a read of a namespace that has just been found to be no view. A view that another session has created
 /// since is not there yet: the read comes before it, and finds nothing.
 pub fn read_with_fresh_map<T>(namespace: &str, attempt: impl FnMut(Option<Rc<Collection>>) -> Result<T>) -> Result<T> {
-    run(namespace, || Ok(()), attempt)
+    run(namespace, false, || Ok(()), attempt)
 }
 
-/// `missing` is called if there is no collection.
+/// `missing` is called if there is no collection. `gated`: waits first while writers are about to be excluded.
 fn run<T>(
     namespace: &str,
+    gated: bool,
     missing: impl Fn() -> Result<()>,
     mut attempt: impl FnMut(Option<Rc<Collection>>) -> Result<T>,
 ) -> Result<T> {
     let mut attempts = Attempts::default();
     let mut refused = Refused::new(namespace);
     loop {
-        let known = cache::find(namespace)?;
+        let mut known = cache::find(namespace)?;
+        if gated && known.as_ref().is_some_and(|known| gate::pass(known.id)) {
+            known = cache::find(namespace)?;
+        }
         if known.is_none() {
             // This node may be a shard, which has no namespaces. The collection must then not appear to be empty.
             check_router()?;

@@ -21,6 +21,7 @@ pub mod dispatch;
 pub mod execute;
 pub mod explain;
 pub mod fresh_map;
+mod gate;
 pub mod lost_shards;
 pub mod merged_rows;
 pub mod numbered;

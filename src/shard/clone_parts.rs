@@ -9,6 +9,7 @@
 //! INVARIANT: each part reaches from its key to the key of the next part, so the parts are the whole range, also after later
 //! writes to it.
 
+use super::stored::document;
 use super::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::memory::allocator;
@@ -17,9 +18,11 @@ use crate::storage::rows::Row;
 use crate::storage::scan::{self, Bound, Columns};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
+use docshard_core::cluster::share::Share;
 use docshard_core::error::{Kind, error};
 use docshard_core::routing::protocol::migration::DivideRange;
 use docshard_core::sql::param::Param;
+use docshard_core::values::key::KeyPattern;
 
 /// A part that has grown beyond this size since the range was divided is packed into several values.
 const MAX_BYTES: usize = 8 << 20;
@@ -79,12 +82,26 @@ pub(super) fn visit(
     Ok(!stopped)
 }
 
-/// Returns the packed documents from one key to the next part's key, and their number, by the active snapshot. Without an `id`
-/// the part starts at the shard key's first document; without a next key it ends with the table.
+/// The documents that a recipient of another layout gets: by their shard key there.
+pub struct Wanted {
+    pub key: KeyPattern,
+    pub share: Share,
+}
+
+impl Wanted {
+    /// True if the recipient gets the document. True also for one that cannot have the shard key: the recipient reports it.
+    fn includes(&self, doc: &[u8]) -> bool {
+        document(doc).and_then(|doc| self.key.key_of(doc)).map_or(true, |key| self.share.contains(&key))
+    }
+}
+
+/// Returns the packed documents from one key to the next part's key, and their number, by the active snapshot: all, or those that are
+/// wanted. Without an `id` the part starts at the shard key's first document; without a next key it ends with the table.
 pub fn pack(
     collection: i32,
     (skey, id): (&[u8], Option<&[u8]>),
     (next_skey, next_id): (Option<&[u8]>, Option<&[u8]>),
+    wanted: Option<&Wanted>,
 ) -> Result<Vec<(i64, String)>> {
     allocator::keep_large_blocks();
     let (relation, index) = table::oids(collection)?;
@@ -110,6 +127,11 @@ pub fn pack(
         if is_next {
             bytes.truncate(start);
             return false;
+        }
+        let doc = length(0) + length(1);
+        if wanted.is_some_and(|wanted| !wanted.includes(&rest[doc - here_skey.len()..])) {
+            bytes.truncate(start);
+            return true;
         }
         *documents += 1;
         if bytes.len() >= MAX_BYTES {

@@ -12,7 +12,12 @@ pub const STAGING: &str = "staging";
 
 /// Returns a regular expression for the names of all moves' own tables.
 pub fn move_tables() -> String {
-    format!("m[0-9]{{1,18}}_({})", [IDENTITY, SOURCE, CHANGES, STAGING].join("|"))
+    format!("m[0-9]{{1,18}}_({})(_[0-9]{{1,10}})?", [IDENTITY, SOURCE, CHANGES, STAGING].join("|"))
+}
+
+/// As [`table`], over a table of the donor with this number; None: there is only one donor.
+pub fn table_of(migration: i64, name: &str, donor: Option<i32>) -> String {
+    donor.map_or_else(|| table(migration, name), |donor| format!("{}_{donor}", table(migration, name)))
 }
 
 /// Returns the name of one of a move's own tables on the recipient.
@@ -36,9 +41,9 @@ mod tests {
 
     #[pg_test]
     fn every_table_of_a_move_is_dropped_and_swept() {
-        for name in [IDENTITY, SOURCE, CHANGES, STAGING] {
-            let table = table(12, name);
-            assert!(drop_tables(12).contains(&table), "{table}");
+        for (name, donor) in [IDENTITY, SOURCE, CHANGES, STAGING].map(|name| [(name, None), (name, Some(3))]).concat() {
+            let table = table_of(12, name, donor);
+            assert!(donor.is_some() || drop_tables(12).contains(&table), "{table}");
             let relation = table.strip_prefix("docshard_data.").unwrap();
             let sql = "SELECT $1 ~ ('^' || $2 || '$')";
             let is_swept =

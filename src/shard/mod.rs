@@ -26,6 +26,7 @@ pub mod pipeline;
 pub mod placement;
 pub mod recipient_load;
 pub mod router_lock;
+pub mod share_load;
 mod stored;
 pub mod table;
 pub mod table_shape;

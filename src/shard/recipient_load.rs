@@ -19,6 +19,7 @@ use docshard_core::query::specification;
 use docshard_core::routing::protocol::migration::{ApplyChanges, LoadBatch};
 use docshard_core::values::document::element::Element;
 use docshard_core::values::document::ext_json::to_json;
+use docshard_core::values::document::raw::RawObject;
 use docshard_core::values::document::{detached, normalise, raw};
 use docshard_core::values::key::KeyPattern;
 use docshard_core::values::key::encode::{decode, encode};
@@ -44,15 +45,21 @@ impl Expected<'_> {
             return Err(refused("a key outside of the moved range", id));
         }
         let Some(doc) = doc else { return Ok(()) };
-        normalise::check_stored(doc)?;
-        let doc = document(doc)?;
-        let mut of_document = Vec::with_capacity(id.len());
-        encode(&doc.get("_id").map_or(Element::Null, Element::of), &mut of_document);
-        if of_document != id {
-            return Err(refused("an _id that differs from its key", id));
-        }
+        let doc = check_document(id, doc)?;
         if self.key.key_of(doc).is_ok_and(|key| key == skey) { Ok(()) } else { Err(refused("another shard key", id)) }
     }
+}
+
+/// Checks a document of another shard before it is stored.
+///
+/// # Errors
+/// `OperationFailed` if its `_id` is not that of its key; those of [`normalise::check_stored`].
+pub(super) fn check_document<'d>(id: &[u8], doc: &'d [u8]) -> Result<RawObject<'d>> {
+    normalise::check_stored(doc)?;
+    let doc = document(doc)?;
+    let mut of_document = Vec::with_capacity(id.len());
+    encode(&doc.get("_id").map_or(Element::Null, Element::of), &mut of_document);
+    if of_document == id { Ok(doc) } else { Err(refused("an _id that differs from its key", id)) }
 }
 
 /// Parses a shard key; `{}` is the key of an unsharded collection.
@@ -64,24 +71,25 @@ pub fn read_key(text: &str) -> Result<KeyPattern> {
     KeyPattern::parse(&json)
 }
 
-fn refused(what: &str, id: &[u8]) -> Error {
+/// The error for a document of another shard that is not stored.
+pub(super) fn refused(what: &str, id: &[u8]) -> Error {
     let id = decode(id).map_or_else(|_| "?".to_owned(), |(id, _)| to_json(&id).to_string());
     error!(Kind::OperationFailed, "the document with _id {id} arrived with {what}; nothing was changed")
         .with_hint("docshard.check_collection(ns) finds all documents that are not stored by their keys.")
 }
 
 /// Columns of a staging table. In the row of a change, DOC is null for a deleted document.
-const SKEY: usize = 2;
-const ID: usize = 3;
-const DOC: usize = 4;
-const PACKED: usize = 6;
+pub(super) const SKEY: usize = 2;
+pub(super) const ID: usize = 3;
+pub(super) const DOC: usize = 4;
+pub(super) const PACKED: usize = 6;
 /// Only where shards keep the order of fields.
-const FIELD_ORDER: usize = 7;
+pub(super) const FIELD_ORDER: usize = 7;
 /// The size in bytes of the batches in which changed documents are inserted.
 const BATCH_BYTES: usize = 4 << 20;
 
 /// Returns a move's staging table, and its index on the batch.
-fn staging(migration: i64) -> Result<(Oid, Oid)> {
+pub(super) fn staging(migration: i64) -> Result<(Oid, Oid)> {
     let relation = |suffix: &str| {
         let name = CString::new(format!("m{migration}_staging{suffix}")).expect("a name without a zero byte");
         relation_oid(SCHEMA, &name)
@@ -157,7 +165,7 @@ pub fn apply_changes(changes: &ApplyChanges<'_>) -> Result<i64> {
 }
 
 /// A document that was text on its way, with the order of its fields.
-fn with_order(doc: Vec<u8>, order: Option<Vec<u8>>) -> Result<Vec<u8>> {
+pub(super) fn with_order(doc: Vec<u8>, order: Option<Vec<u8>>) -> Result<Vec<u8>> {
     match order {
         Some(order) => detached::attach(document(&doc)?, &order),
         None => Ok(doc),

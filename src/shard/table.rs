@@ -95,6 +95,11 @@ pub fn oids(collection: i32) -> Result<(Oid, Oid)> {
     Ok((table, key))
 }
 
+/// The table's index on `id`; None if the order of the shard key is that of `_id`.
+pub(super) fn id_index(collection: i32) -> Option<Oid> {
+    relation(collection, c"_id").ok()
+}
+
 /// Returns the b-tree of a secondary index and its index of entries; None unless it has both.
 pub fn index_oids(index: i32) -> Option<(Oid, Oid)> {
     let relation = |kind, name: fn(i32) -> String| {

@@ -237,6 +237,7 @@ fn write_databases(
 ) -> Result<()> {
     let note = if reported.counted || collections.is_empty() { "" } else { "  (~: estimated from statistics)" };
     line!(out, "databases{note}");
+    let changes = store::resharding::running()?;
     for database in &store::databases::all()? {
         let name = database.name.as_str();
         let primary = shards.get(&database.primary).map_or("?", |shard| shard.name.as_str());
@@ -246,6 +247,10 @@ fn write_databases(
         };
         for collection in collections.iter().filter(inside) {
             write_collection(out, shards, collection, reported, verbose);
+            for change in changes.iter().filter(|change| change.namespace == collection.namespace) {
+                let store::resharding::Running { command, step, documents, estimated, .. } = change;
+                line!(out, "      {command}: {step}, {documents} of about {estimated} documents copied");
+            }
         }
     }
     Ok(())

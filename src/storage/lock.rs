@@ -37,6 +37,8 @@ pub enum Tag {
     Failing(i32),
     /// a collection's indexes and chunk bounds, on the router: changes of them take it exclusively, moves that register share it
     Definition(i32),
+    /// on the router, while a change of a collection's layout excludes its writers: see `router::gate`
+    Gate(i32),
     /// the cluster's router, on each of its shards
     Router,
     /// a hash of a namespace, on the router, while a collection or a view of that name is created
@@ -69,6 +71,7 @@ impl Tag {
             Tag::Victim(pid) => narrow(0xD0CB, pid),
             Tag::Failing(pid) => narrow(0xD0D0, pid),
             Tag::Definition(id) => narrow(0xD0CC, id),
+            Tag::Gate(id) => narrow(0xD0D1, id),
             Tag::Router => narrow(0xD0CD, 0),
             Tag::Namespace(hash) => wide(0xD0CF, hash),
             Tag::Kept(shard) => narrow(0xD0CE, shard),

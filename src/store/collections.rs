@@ -122,7 +122,9 @@ statements! {
     }
 
     /// A database's collections by name, as MongoDB's listCollections shows them.
-    pub fn listed(database: &str) -> Vec<ListedCollection> { select "WHERE database = $1 ORDER BY namespace" }
+    pub fn listed(database: &str) -> Vec<ListedCollection> {
+        select "WHERE database = $1 AND pg_catalog.strpos(namespace, '.system.resharding.') = 0 ORDER BY namespace"
+    }
 
     /// The names of a database's unsharded collections.
     pub fn unsharded_of_database(database: &str) -> Vec<String> {
@@ -206,6 +208,12 @@ statements! {
     /// Changes its name, to one in the same database.
     pub fn rename(id: i32, namespace: &str) {
         run "UPDATE docshard_catalog.collections SET namespace = $2 WHERE id = $1"
+    }
+
+    /// Gives a copy what does not depend on the layout: the collection's own chunk size, whether it is balanced, and when it was created.
+    pub fn complete_copy(copy: i32, collection: i32) {
+        run "UPDATE docshard_catalog.collections c SET chunk_size_mb = o.chunk_size_mb, balance = o.balance, created_at = o.created_at \
+             FROM docshard_catalog.collections o WHERE c.id = $1 AND o.id = $2"
     }
 
     /// Deletes a collection, with its chunks, placements and indexes.

@@ -98,6 +98,12 @@ statements! {
         run "UPDATE docshard_catalog.indexes SET is_hidden = $2, expire_after_s = $3 WHERE id = $1"
     }
 
+    /// Gives the indexes of a copy the changeable options of the collection's.
+    pub fn complete_copy(copy: i32, collection: i32) {
+        run "UPDATE docshard_catalog.indexes c SET is_hidden = o.is_hidden, expire_after_s = o.expire_after_s \
+             FROM docshard_catalog.indexes o WHERE c.collection_id = $1 AND o.collection_id = $2 AND o.name = c.name"
+    }
+
     /// Deletes an index.
     pub fn delete(id: i32) { run "DELETE FROM docshard_catalog.indexes WHERE id = $1" }
 }

@@ -25,6 +25,7 @@ pub mod migrations;
 pub mod numbered_writes;
 pub mod pending_drops;
 pub mod placements;
+pub mod resharding;
 pub mod rotation;
 pub mod settings;
 pub mod shards;

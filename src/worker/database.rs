@@ -15,7 +15,7 @@ use crate::remote::hung;
 use crate::shard::once;
 use crate::storage::lock::{self, Mode};
 use crate::store;
-use crate::{balancer, indexing, migration, transactions};
+use crate::{balancer, indexing, migration, resharding, transactions};
 use docshard_core::cluster::standing::Standing;
 use docshard_core::error::sqlstate::UNDEFINED_FUNCTION;
 use docshard_core::routing::protocol::migration::ForgetNumberedWrites;
@@ -44,8 +44,9 @@ const LOCK_PATIENCE: &CStr = c"2s";
 type Duty = (&'static str, &'static str, fn() -> Result<()>);
 
 /// The regular work besides balancing; each with its name in `balancer_status()` and the prefix of its errors.
-const DUTIES: [Duty; 7] = [
+const DUTIES: [Duty; 8] = [
     ("resolving transactions", "", || transactions::resolve_all().map(drop)),
+    ("ending changes of layout", "", || resharding::recover().map(drop)),
     ("removing what moves have left", "", || migration::sweep().map(drop)),
     ("completing drops", "completing drops on shards that can be reached again: ", pending_drops::finish),
     ("changing passwords", "changing passwords: ", rotation::finish),
@@ -76,6 +77,7 @@ fn has_work() -> Result<bool> {
     }
     Ok(store::shards::count()? > 1
         || store::migrations::exist_unfinished()?
+        || resharding::exist_unfinished()?
         || store::transactions::exist()?
         || store::index_builds::exist()?
         || store::indexes::exist_expiring()?

@@ -6,6 +6,7 @@ pub mod standing;
 pub mod zone;
 
 pub mod merge;
+pub mod share;
 pub mod targeting;
 
 pub mod balancer;
@@ -15,6 +16,7 @@ pub mod frontend;
 pub mod handshake;
 pub mod migration;
 pub mod prepared_name;
+pub mod resharding;
 pub mod router_lock;
 pub mod silence;
 pub mod take_over;

@@ -180,7 +180,7 @@ macro_rules! __record {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __text_columns {
-    ($($type:ty: $about:literal),*) => {$(
+    ($($type:ty: $about:literal),* $(,)?) => {$(
         impl $crate::sql::record::Value for $type {
             const COLUMN: $crate::sql::column::Column = $crate::sql::column::Column::BYTES;
             const TYPE: &'static str = $about;

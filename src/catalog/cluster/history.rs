@@ -16,8 +16,11 @@ const BATCH: i64 = 10_000;
 type DeleteOld = fn(i32, i64) -> Result<u64>;
 
 /// The settings, each with the function that deletes old rows.
-const KEPT: &[(&str, DeleteOld)] =
-    &[("changelog_days", store::changelog::delete_old), ("migrations_days", store::migrations::delete_old)];
+const KEPT: &[(&str, DeleteOld)] = &[
+    ("changelog_days", store::changelog::delete_old),
+    ("migrations_days", store::migrations::delete_old),
+    ("migrations_days", store::resharding::delete_old),
+];
 
 /// The worker's part.
 #[derive(Debug, Default)]

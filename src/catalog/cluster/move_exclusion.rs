@@ -8,6 +8,8 @@
 //! 2. Poll until no registered move is undecided or not yet in the map.
 //! 3. Lock the collection's row.
 //!
+//! A collection that is being copied into another layout ([`refuse_while_resharding`]) cannot be changed at all: that can take hours.
+//!
 //! INVARIANT: no transaction waits in 1 or 2 while it holds the row's lock, as a move needs the row to complete. A move that
 //! registers locks the row first and then only tries to get the tag ([`try_share`]), so the two cannot wait for each other.
 
@@ -20,6 +22,7 @@ use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::collections;
 use crate::store::migrations::{self, Undecided};
+use crate::store::resharding;
 use docshard_core::error::{Kind, error};
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -54,6 +57,7 @@ pub fn lock(namespace: &str) -> Result<Locked> {
 /// Errors: `NamespaceNotFound`; `ConflictingOperationInProgress` (55006).
 pub fn lock_now(namespace: &str) -> Result<Locked> {
     let locked = change::lock(namespace)?;
+    refuse_while_resharding(locked.id)?;
     match undecided(locked.id)?.first() {
         None => Ok(locked),
         Some(found) => Err(conflict(namespace, found.id)),
@@ -81,7 +85,26 @@ fn conflict(namespace: &str, migration: i64) -> Error {
         .with_hint("Wait until the move has ended; the view docshard.migrations shows it.")
 }
 
+/// Refuses a change of a collection that is being copied into another layout, or of the copy.
+/// Errors: `ReshardCollectionInProgress`.
+pub fn refuse_while_resharding(collection: i32) -> Result<()> {
+    let _snapshot = ActiveSnapshot::latest();
+    match resharding::read_running_of(collection)? {
+        None => Ok(()),
+        Some(running) => Err(error!(
+            Kind::ReshardCollectionInProgress,
+            "{} is in progress for {}", running.command, running.namespace
+        )
+        .with_hint(format!(
+            "Wait until it has ended (the view docshard.resharding shows its progress), or end it with \
+             docshard.abort_reshard_collection('{}').",
+            running.namespace
+        ))),
+    }
+}
+
 fn await_moves(collection: i32, namespace: &str) -> Result<()> {
+    refuse_while_resharding(collection)?;
     let began = Instant::now();
     let limit = match lock_timeout_ms() {
         0 => PATIENCE,

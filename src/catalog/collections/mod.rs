@@ -2,6 +2,7 @@
 //!
 //! * [`namespace`]: names of databases and collections, checked; [`databases`].
 //! * [`collection`]: creating and dropping one; [`sharding`]; [`rename`]; [`views`]: pipelines that are read like collections.
+//! * [`layout`]: giving a collection another shard key, other chunks or other shards.
 //! * [`chunks`]: splitting and merging; [`zones`]: which shards and which ranges of keys belong to a zone.
 //! * [`indexes`]: creating secondary indexes; [`index_options`], [`index_removal`], [`index_changes`]; [`duplicate`]: MongoDB's errors for
 //!   violated unique indexes.
@@ -19,6 +20,7 @@ pub mod index_options;
 pub mod index_removal;
 pub mod indexes;
 pub mod last_sizes;
+pub mod layout;
 pub(in crate::catalog) mod missing_grant;
 pub mod namespace;
 pub mod rename;

@@ -53,7 +53,7 @@ pub fn rename(from: &str, to: &str, drop_target: bool) -> Result<()> {
 }
 
 /// Gives the roles with grants the rights on a collection's tables that they have by its new name.
-fn move_rights(collection: i32, namespace: &str) -> Result<()> {
+pub(super) fn move_rights(collection: i32, namespace: &str) -> Result<()> {
     store::grants::lock_shared()?;
     let granted = grants::all()?;
     let (readers, writers) = grants::of_collection(&granted, namespace);

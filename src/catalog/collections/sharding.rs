@@ -91,31 +91,44 @@ pub fn shard(name: &str, pattern: &KeyPattern, options: &ShardOptions) -> Result
 }
 
 fn check_options(pattern: &KeyPattern, options: &ShardOptions, shards: usize) -> Result<()> {
-    let hashed = pattern.hashed_field();
-    if options.unique && hashed.is_some() {
+    check_unique_option(pattern, options)?;
+    if let Some(wanted) = options.initial_chunks {
+        if pattern.hashed_field() != Some(0) {
+            let message = "numInitialChunks is only supported when the shard key starts with a hashed field";
+            return Err(Error::new(Kind::InvalidOptions, message));
+        }
+        check_chunk_count(wanted, shards)?;
+    }
+    Ok(())
+}
+
+/// Checks the number of initial chunks.
+pub(super) fn check_chunk_count(wanted: i64, shards: usize) -> Result<()> {
+    let most = (MAX_INITIAL_CHUNKS_PER_SHARD * shards) as i64;
+    ensure!(
+        (1..=most).contains(&wanted),
+        Kind::InvalidOptions,
+        "numInitialChunks must be from 1 to {most} with {} shards, not {wanted}",
+        shards
+    );
+    Ok(())
+}
+
+/// Refuses a hashed shard key that is to be unique.
+pub(super) fn check_unique_option(pattern: &KeyPattern, options: &ShardOptions) -> Result<()> {
+    if options.unique && pattern.hashed_field().is_some() {
         bail!(
             Kind::InvalidOptions,
             "Hashed shard keys cannot be declared unique. It's possible to \
             ensure uniqueness on the hashed field by declaring an additional (non-hashed) unique index on the field."
         );
     }
-    if let Some(wanted) = options.initial_chunks {
-        if hashed != Some(0) {
-            let message = "numInitialChunks is only supported when the shard key starts with a hashed field";
-            return Err(Error::new(Kind::InvalidOptions, message));
-        }
-        let most = (MAX_INITIAL_CHUNKS_PER_SHARD * shards) as i64;
-        ensure!(
-            (1..=most).contains(&wanted),
-            Kind::InvalidOptions,
-            "numInitialChunks must be from 1 to {most} with {} shards, not {wanted}",
-            shards
-        );
-    }
     Ok(())
 }
 
-fn usable_shards() -> Result<Vec<Rc<Shard>>> {
+/// The shards that take data, by number.
+/// Errors: `ShardNotFound` if there is none.
+pub(super) fn usable_shards() -> Result<Vec<Rc<Shard>>> {
     let mut shards: Vec<_> = cache::shards()?.values().filter(|shard| !shard.draining).cloned().collect();
     shards.sort_unstable_by_key(|shard| shard.id);
     if shards.is_empty() {
@@ -259,7 +272,11 @@ fn has_index(collection: &Collection, pattern: &KeyPattern, options: &ShardOptio
 
 /// As [`has_index`], for an empty collection. If it returns false, no index has the name of the shard key's own index.
 /// Errors: as [`has_index`]; `IndexKeySpecsConflict`.
-fn has_index_or_place(collection: &Collection, pattern: &KeyPattern, options: &ShardOptions) -> Result<bool> {
+pub(super) fn has_index_or_place(
+    collection: &Collection,
+    pattern: &KeyPattern,
+    options: &ShardOptions,
+) -> Result<bool> {
     let serves = has_index(collection, pattern, options)?;
     let own = IndexKeys::parse(&pattern.to_json())?.default_name();
     match collection.indexes.iter().find(|index| index.name == own).filter(|_| !serves) {
@@ -274,9 +291,6 @@ fn has_index_or_place(collection: &Collection, pattern: &KeyPattern, options: &S
 /// Checks MongoDB's requirements for the indexes of a collection with documents that is to be sharded.
 fn check_indexes(collection: &Collection, pattern: &KeyPattern, options: &ShardOptions) -> Result<()> {
     let paths: Vec<&str> = pattern.fields.iter().map(|(path, _)| path.as_str()).collect();
-    let starts = |fields: &[(String, bool)]| {
-        fields.len() >= paths.len() && fields.iter().zip(&paths).all(|((field, _), path)| field == path)
-    };
     if has_index(collection, pattern, options)? {
         store::collections::drop_key_index(collection.id)?;
     } else if paths != ["_id"] {
@@ -292,6 +306,15 @@ fn check_indexes(collection: &Collection, pattern: &KeyPattern, options: &ShardO
             if collection.collation.is_some() { ", '{\"collation\": {\"locale\": \"simple\"}}'" } else { "" }
         )));
     }
+    check_unique_indexes(collection, pattern)
+}
+
+/// Refuses unique indexes that a shard could not check alone.
+pub(super) fn check_unique_indexes(collection: &Collection, pattern: &KeyPattern) -> Result<()> {
+    let starts = |fields: &[(String, bool)]| {
+        fields.len() >= pattern.fields.len()
+            && fields.iter().zip(&pattern.fields).all(|((field, _), (path, _))| field == path)
+    };
     for index in collection.indexes.iter().filter(|index| index.unique) {
         if pattern.hashed_field().is_some() || !starts(index.fields()) || index.collation().is_some() {
             bail!(

@@ -44,7 +44,7 @@ pub struct Collection {
     pub key: KeyPattern,
     /// its own chunk size in MiB
     pub chunk_size_mb: Option<i32>,
-    /// the balancer may move its chunks, and no index is being built
+    /// the balancer may move its chunks: no index is being built, and the collection is not being copied
     pub balance: bool,
     /// no two documents have the same shard key
     pub unique: bool,
@@ -59,14 +59,19 @@ impl Collection {
     }
 }
 
-/// All collections by namespace, in one snapshot, not yet measured.
+/// All collections by namespace, in one snapshot, not yet measured; without copies that may become the collection.
 /// Errors: `InternalError` if the catalog holds a bad key.
 pub fn collections(sharded_only: bool) -> Result<Vec<Collection>> {
     let _snapshot = ActiveSnapshot::latest();
     let mut collections = Vec::new();
     let mut position = HashMap::new();
+    let in_copying = store::resharding::running()?;
     for collection in store::collections::read_balanced(sharded_only)? {
         let Balanced { id, namespace, key, chunk_size_mb, balance, unique } = collection;
+        if in_copying.iter().any(|change| change.copy_id == id) {
+            continue;
+        }
+        let balance = balance && !in_copying.iter().any(|change| change.collection == id);
         let key = store::collections::pattern(key.as_ref())?;
         position.insert(id, collections.len());
         collections.push(Collection { id, namespace, key, chunk_size_mb, balance, unique, chunks: Vec::new() });

@@ -144,6 +144,12 @@ fn bounds(pattern: &KeyPattern, min: &Value, max: &Value) -> Result<(Vec<u8>, Ve
     Ok((min_key, max_key))
 }
 
+/// As [`update_range`] encodes the bounds of a range.
+/// Errors: `BadValue`, `FailedToParse`.
+pub(super) fn range_bounds(pattern: &KeyPattern, min: &Value, max: &Value) -> Result<(Vec<u8>, Vec<u8>)> {
+    bounds(pattern, min, max)
+}
+
 fn range(stored: StoredRange) -> ZoneRange {
     ZoneRange { min: stored.min_key, max: stored.max_key, zone: stored.zone }
 }

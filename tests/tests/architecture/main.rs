@@ -31,7 +31,7 @@ const LAYERS: &[&[&str]] = &[
     &["store"],
     &["shard"],
     &["catalog"],
-    &["router", "migration", "balancer", "transactions"],
+    &["router", "migration", "balancer", "transactions", "resharding"],
     &["indexing"],
     &["worker"],
     &["status", "operation"],

@@ -42,4 +42,4 @@ calls! {
 }
 
 /// The functions that another shard's login calls here, in views of `docshard_data`.
-pub const PULLER_FUNCTIONS: [&str; 3] = ["identity", "pack_part", "current_document"];
+pub const PULLER_FUNCTIONS: [&str; 4] = ["identity", "pack_part", "pack_share", "current_document"];

@@ -26,6 +26,7 @@ pub mod migration;
 pub mod node;
 pub mod once;
 pub mod pipeline;
+pub mod resharding;
 pub mod shard_tables;
 pub mod sql;
 pub mod table;
@@ -44,6 +45,7 @@ pub fn signatures() -> Vec<Signature> {
         node::SIGNATURES,
         once::SIGNATURES,
         pipeline::SIGNATURES,
+        resharding::SIGNATURES,
         sql::SIGNATURES,
         table::SIGNATURES,
     ]

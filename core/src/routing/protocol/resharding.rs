@@ -1,0 +1,62 @@
+//! Calls of a coordinator that copies a collection into another layout: to its donors, the shards that have documents, and to its
+//! recipients, the shards that get some. A [share](crate::cluster::share) says which.
+
+use super::answer::NoRows;
+
+rows! {
+    /// What a recipient has stored.
+    Stored {
+        /// how many documents more than before
+        documents: i64,
+        /// The keys of documents that another one kept out, by a unique index: the donor's `skey` and `id` of each, with their lengths
+        /// before them, 4 bytes each, little-endian.
+        refused: Vec<u8>,
+    }
+}
+
+calls! {
+    /// Recipient: loads a batch of pulled documents into the copy's table; refuses those that are not of its share.
+    load_share => LoadShare<'a> {
+        resharding: i64,
+        /// the copy
+        collection: i32,
+        batch: i32,
+        /// the text of the copy's shard key
+        key: &'a str,
+        share: &'a [u8],
+    } -> Stored;
+
+    /// Recipient: applies a batch of pulled changes: removes what it has of the logged documents, and stores the current ones that are of
+    /// its share.
+    apply_share => ApplyShare<'a> {
+        resharding: i64,
+        collection: i32,
+        batch: i32,
+        /// the text of the donors' shard key
+        old_key: &'a str,
+        key: &'a str,
+        share: &'a [u8],
+    } -> Stored;
+}
+
+shard_statements! {
+    /// Donor: makes the parts of a range into parts for one recipient, numbered from `after` + 1; returns how many.
+    InsertShareParts<'a> { resharding: i64, after: i64, key: &'a str, share: &'a [u8] } -> i64 {
+        "WITH made AS (INSERT INTO docshard_data.capture_parts \
+           (migration_id, part, collection_id, skey, id, next_skey, next_id, target_key, target_share) \
+         SELECT migration_id, part + $2, collection_id, skey, id, next_skey, next_id, $3, $4 \
+           FROM docshard_data.capture_parts WHERE migration_id = $1 AND target_key IS NULL RETURNING 1) \
+         SELECT pg_catalog.count(*) FROM made"
+    }
+
+    /// Donor: the numbers of the log's oldest rows, at most this many.
+    ReadChangeNumbers { resharding: i64, most: i64 } -> Vec<i64> {
+        "SELECT seq FROM docshard_data.capture_log WHERE migration_id = $1 ORDER BY seq LIMIT $2"
+    }
+
+    /// Donor: logs keys again, so that a later round copies their documents.
+    InsertChanges<'a> { resharding: i64, collection: i32, skeys: &'a [&'a [u8]], ids: &'a [&'a [u8]] } -> NoRows {
+        "INSERT INTO docshard_data.capture_log (migration_id, collection_id, skey, id) \
+         SELECT $1, $2, k.skey, k.id FROM ROWS FROM (pg_catalog.unnest($3), pg_catalog.unnest($4)) AS k (skey, id)"
+    }
+}

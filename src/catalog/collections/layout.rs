@@ -1,0 +1,304 @@
+//! Another layout of a collection (shard key, chunks, shards): a *copy* with that layout, into which documents are copied, and the
+//! change by which the copy becomes the collection.
+//!
+//! The copy is a collection of its own, with a number, tables, indexes and a validator, whose name users cannot write. Its indexes do not
+//! expire documents, and the balancer does not touch it, until it has the collection's name.
+//!
+//! INVARIANT: [`replace`] drops the old tables, gives the recipients a new version, and renames the copy, in one transaction of all these
+//! nodes. A statement with the old map waits for the old table's lock, and then finds no table: its map is stale. So it sees nothing that is
+//! older than a write with the new map, though the nodes commit one after the other. A statement with the new map and a snapshot from
+//! before the change finds another version.
+
+use super::collection::{Options, insert_row, lay_out};
+use super::rename::move_rights;
+use super::sharding::{self, ShardOptions};
+use super::{databases, namespace, zones};
+use crate::catalog::cluster::nodes::{call_on, call_on_all};
+use crate::catalog::cluster::pending_drops::{self, Dropped};
+use crate::catalog::{cache, change};
+use crate::pg::error::Result;
+use crate::store::indexes::StoredIndex;
+use crate::store::zone_ranges::StoredRange;
+use crate::store::{self, collections, placements};
+use docshard_core::cluster::chunk_map::{Chunk, ShardId};
+use docshard_core::cluster::zone::{ZoneMap, ZoneRange};
+use docshard_core::error::{Kind, bail, error};
+use docshard_core::query::index::IndexKeys;
+use docshard_core::query::specification;
+use docshard_core::routing::model::{Collection, Index};
+use docshard_core::routing::protocol::shard_tables::SetVersion;
+use docshard_core::routing::protocol::table::{CreateIndex, DropTable};
+use docshard_core::values::key::KeyPattern;
+use std::rc::Rc;
+
+/// A layout: shard key and chunks.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// the shard key; empty for an unsharded collection
+    pub key: KeyPattern,
+    /// no two documents have the same shard key
+    pub unique: bool,
+    /// all chunks, in key order
+    pub chunks: Vec<Chunk>,
+    /// its zones' ranges; None: those of the collection stay
+    pub zones: Option<Vec<ZoneRange>>,
+}
+
+impl Layout {
+    /// The shards that have chunks, by number.
+    pub fn shards(&self) -> Vec<ShardId> {
+        let mut shards: Vec<ShardId> = self.chunks.iter().map(|chunk| chunk.shard).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        shards
+    }
+}
+
+/// How the chunks of a new layout are chosen.
+#[derive(Debug)]
+pub struct Wanted<'a> {
+    pub key: &'a KeyPattern,
+    pub unique: bool,
+    /// how many chunks; None: as their size requires
+    pub chunks: Option<i64>,
+    pub zones: Option<&'a [ZoneRange]>,
+    /// a sample of the documents' new keys
+    pub sample: Vec<Vec<u8>>,
+    /// the size of all documents, in bytes
+    pub bytes: i64,
+}
+
+/// Chunks for a sharded collection on all shards that take data.
+///
+/// # Errors
+/// `InvalidOptions` for a number of chunks that is not possible; `ShardNotFound`; those of [`ZoneMap::new`].
+pub fn divide(of: &Collection, wanted: Wanted<'_>, chunk_size: i64) -> Result<Layout> {
+    let Wanted { key, unique, chunks, zones, mut sample, bytes } = wanted;
+    let shards = sharding::usable_shards()?;
+    let least = i64::try_from(shards.len()).unwrap_or(1);
+    if let Some(chunks) = chunks {
+        sharding::check_chunk_count(chunks, shards.len())?;
+    }
+    let count = chunks.unwrap_or_else(|| (bytes / (chunk_size / 2).max(1) + 1).clamp(least, 10_000));
+    let count = usize::try_from(count).unwrap_or(1);
+    let bounds = if key.hashed_field() == Some(0) {
+        key.even_hash_bounds(count)
+    } else {
+        sample.sort_unstable();
+        let lowest = key.min_bound();
+        let mut bounds: Vec<Vec<u8>> =
+            (1..count).filter_map(|n| sample.get(n * sample.len() / count).cloned()).collect();
+        bounds.dedup();
+        bounds.retain(|bound| *bound > lowest);
+        bounds
+    };
+    let map = match zones {
+        Some(ranges) => ZoneMap::new(ranges.to_vec())?,
+        None => zones::of(&of.namespace)?,
+    };
+    let (database, _) = namespace::split(&of.namespace)?;
+    let primary = databases::ensure(database, None)?;
+    let homes = zones::homes(&shards.iter().map(|shard| shard.id).collect::<Vec<_>>())?;
+    let chunks = map.initial_chunks(key, bounds, &homes, primary);
+    Ok(Layout { key: key.clone(), unique, chunks, zones: zones.map(<[_]>::to_vec) })
+}
+
+/// Checks that the collection's indexes fit a new shard key.
+///
+/// # Errors
+/// `InvalidOptions`, `IndexKeySpecsConflict`.
+pub fn check(of: &Collection, key: &KeyPattern, unique: bool) -> Result<()> {
+    if key.is_unsharded() {
+        return Ok(());
+    }
+    let options = ShardOptions { unique, ..ShardOptions::default() };
+    sharding::check_unique_option(key, &options)?;
+    sharding::check_unique_indexes(of, key)?;
+    sharding::has_index_or_place(of, key, &options).map(drop)
+}
+
+/// True if an index of the collection serves a shard key.
+///
+/// # Errors
+/// As [`check`].
+pub fn has_index(of: &Collection, key: &KeyPattern, unique: bool) -> Result<bool> {
+    sharding::has_index_or_place(of, key, &ShardOptions { unique, ..ShardOptions::default() })
+}
+
+/// A copy, without documents.
+#[derive(Clone, Debug)]
+pub struct Copy {
+    pub id: i32,
+    pub token: i64,
+    pub name: String,
+    /// of all its shards
+    pub version: i64,
+}
+
+/// Creates an empty copy of a collection, with its indexes.
+///
+/// # Errors
+/// Those of [`check`], and the shards'.
+pub fn create_copy(of: &Collection, name: &str, layout: &Layout) -> Result<Copy> {
+    check(of, &layout.key, layout.unique)?;
+    let (database, _) = namespace::split(&of.namespace)?;
+    let key = (!layout.key.is_unsharded()).then_some(&layout.key);
+    let options = Options { collation: of.collation.as_deref(), validation: of.validation.as_deref() };
+    let Some(id) = insert_row(name, database, key, options)? else {
+        bail!(Kind::ConflictingOperationInProgress, "{name} exists");
+    };
+    collections::set_balance(id, false)?;
+    lay_out(id, name, &layout.key, &layout.chunks, of.validation.as_deref())?;
+    let mut indexes: Vec<(StoredIndex, Option<&Index>)> = Vec::new();
+    for index in &of.indexes {
+        indexes.push((stored(index), Some(index)));
+    }
+    for (keys, unique) in own_indexes(of, layout, id)? {
+        let name = keys.parsed.default_name();
+        indexes.push((StoredIndex { name, keys: keys.text, unique, ..empty_index() }, None));
+    }
+    let shards = layout.shards();
+    for (index, former) in &mut indexes {
+        index.id = store::indexes::next_id()?;
+        let definition = former.map_or_else(|| index.keys.clone(), |former| former.definition.clone());
+        let partial = former.and_then(|former| former.partial.as_deref()).map(|partial| partial.text.as_str());
+        let create =
+            CreateIndex { collection: id, index: index.id, keys: &definition, is_unique: index.unique, partial };
+        call_on_all(&shards, &create)?;
+        store::indexes::insert(id, index)?;
+    }
+    change::touch(id)?;
+    let locked = collections::lock_id(id)?.ok_or_else(|| error!(Kind::InternalError, "the copy is gone"))?;
+    Ok(Copy { id, token: locked.token, name: name.to_owned(), version: locked.version })
+}
+
+/// Keys of an index, as text and parsed.
+struct Keys {
+    text: String,
+    parsed: IndexKeys,
+}
+
+/// The indexes that the copy needs beside those of the collection, and whether they are unique: that of a unique shard key, and that of the
+/// former shard key, which has been the primary key.
+fn own_indexes(of: &Collection, layout: &Layout, id: i32) -> Result<Vec<(Keys, bool)>> {
+    let keys = |pattern: &KeyPattern| -> Result<Keys> {
+        let text = pattern.to_json().to_string();
+        Ok(Keys { parsed: IndexKeys::parse(&specification::parse(&text)?)?, text })
+    };
+    let mut own = Vec::new();
+    let is_same = of.key == layout.key;
+    if !layout.key.is_unsharded() {
+        let options = ShardOptions { unique: layout.unique, ..ShardOptions::default() };
+        let serves = sharding::has_index_or_place(of, &layout.key, &options)?;
+        if serves || layout.unique || is_same && !of.has_key_index {
+            collections::drop_key_index(id)?;
+        }
+        if layout.unique {
+            collections::set_unique(id)?;
+            if !serves && !layout.key.is_in_order_of_id() {
+                own.push((keys(&layout.key)?, true));
+            }
+        }
+    }
+    if !is_same && of.key_index().is_some() {
+        own.push((keys(&of.key)?, false));
+    }
+    Ok(own)
+}
+
+fn empty_index() -> StoredIndex {
+    StoredIndex {
+        id: 0,
+        name: String::new(),
+        keys: String::new(),
+        unique: false,
+        hidden: false,
+        expire_after_s: None,
+        sparse: false,
+        partial_filter: None,
+        collation: None,
+        wildcard_projection: None,
+    }
+}
+
+fn stored(index: &Index) -> StoredIndex {
+    StoredIndex {
+        name: index.name.clone(),
+        keys: index.keys_json.clone(),
+        unique: index.unique,
+        hidden: index.hidden,
+        sparse: index.sparse,
+        partial_filter: index.partial_filter().map(str::to_owned),
+        collation: index.keys.collation.as_deref().map(|collator| collator.definition().clone()),
+        wildcard_projection: index.wildcard_projection.as_ref().map(ToString::to_string),
+        ..empty_index()
+    }
+}
+
+/// Makes a copy that has all documents the collection. The caller has locked the collection's row, and excludes all writers on its
+/// shards.
+///
+/// # Errors
+/// `OperationFailed` if a shard has another version of the copy than the catalog; `LockTimeout`; the shards' errors.
+pub fn replace(of: &Collection, copy: &Copy, layout: &Layout) -> Result<()> {
+    let version = change::next_version(copy.id)?;
+    let shards = layout.shards();
+    for shard in shards.iter().map(|id| cache::shard(*id)).collect::<Result<Vec<Rc<_>>>>()? {
+        let set = SetVersion { collection: copy.id, token: copy.token, before: copy.version, version };
+        if call_on(&shard, &set)?.len() != 1 {
+            return Err(error!(
+                Kind::OperationFailed,
+                "shard \"{}\" is not at version {} of the copy of {}", shard.name, copy.version, of.namespace
+            )
+            .with_hint("The shard or the router may have been restored from a backup."));
+        }
+    }
+    placements::set_version(copy.id, &shards, version)?;
+    call_on_all(&placements::shards(of.id)?, &DropTable { collection: of.id })?;
+    collections::complete_copy(copy.id, of.id)?;
+    store::indexes::complete_copy(copy.id, of.id)?;
+    collections::delete(of.id)?;
+    collections::rename(copy.id, &of.namespace)?;
+    if let Some(ranges) = &layout.zones {
+        store_zones(&of.namespace, &layout.key, ranges)?;
+    }
+    move_rights(copy.id, &of.namespace)?;
+    change::touch(copy.id)
+}
+
+fn store_zones(namespace: &str, key: &KeyPattern, ranges: &[ZoneRange]) -> Result<()> {
+    zones::forget(namespace)?;
+    ranges.iter().try_for_each(|range| {
+        store::zone_ranges::insert_or_set(&StoredRange {
+            namespace: namespace.to_owned(),
+            min_key: range.min.clone(),
+            max_key: range.max.clone(),
+            min: key.bound_to_json(&range.min).to_string(),
+            max: key.bound_to_json(&range.max).to_string(),
+            zone: range.zone.clone(),
+        })
+    })
+}
+
+/// Drops a copy that has not become the collection, everywhere; shards that cannot be reached follow.
+pub fn drop_copy(id: i32, name: &str) -> Result<()> {
+    if collections::lock_id(id)?.is_none() || collections::namespace(id)?.as_deref() != Some(name) {
+        return Ok(());
+    }
+    pending_drops::drop_everywhere(&placements::shards(id)?, Dropped::Collection(id), name)?;
+    collections::delete(id)?;
+    change::announce();
+    Ok(())
+}
+
+/// Parses zones' ranges of a shard key: `[{"min": …, "max": …, "zone": …}]`.
+///
+/// # Errors
+/// As [`zones::update_range`].
+pub fn zone_range(key: &KeyPattern, min: &serde_json::Value, max: &serde_json::Value, zone: &str) -> Result<ZoneRange> {
+    let (min, max) = zones::range_bounds(key, min, max)?;
+    if !store::zones::exists(zone)? {
+        bail!(Kind::ZoneNotFound, "no shard belongs to the zone '{zone}'");
+    }
+    Ok(ZoneRange { min, max, zone: zone.to_owned() })
+}

@@ -1,0 +1,243 @@
+//! Operations that change a collection's layout: its shard key, chunks and shards.
+
+use super::arguments::Arguments;
+use crate::catalog::cache;
+use crate::catalog::cluster::identity::check_may_change;
+use crate::catalog::cluster::nodes::query_on;
+use crate::catalog::collections::{layout, namespace, views, zones};
+use crate::pg::error::{Error, Result};
+use crate::pg::server;
+use crate::resharding::{Range, Request, Resharded, Target, jobs};
+use crate::store;
+use docshard_core::cluster::resharding::State;
+use docshard_core::error::{Kind, bail, ensure, error};
+use docshard_core::routing::model::Collection;
+use docshard_core::values::collation::Collator;
+use docshard_core::values::key::KeyPattern;
+use serde_json::{Value as Json, json};
+use std::rc::Rc;
+
+/// For how long a change looks for a moment in which writers wait only briefly, in milliseconds.
+const COMMIT_TIMEOUT_MS: u64 = 300_000;
+
+/// The collection of a request that changes its layout.
+fn collection(ns: &str) -> Result<Rc<Collection>> {
+    check_may_change()?;
+    namespace::split(ns)?;
+    namespace::check_writable(ns)?;
+    views::refuse(ns)?;
+    let collection = cache::get(ns)?;
+    if server::in_transaction_block() {
+        return Err(error!(
+            Kind::OperationNotSupportedInTransaction,
+            "a collection's layout cannot be changed inside a transaction block"
+        )
+        .with_hint("Call it outside a transaction block: it commits transactions of its own."));
+    }
+    Ok(collection)
+}
+
+fn sharded(ns: &str, what: &str) -> Result<Rc<Collection>> {
+    let collection = collection(ns)?;
+    ensure!(
+        !collection.key.is_unsharded(),
+        Kind::NamespaceNotSharded,
+        "{what} can only be called on a sharded collection: {ns}"
+    );
+    Ok(collection)
+}
+
+/// Changes the layout, and waits for it.
+fn change(ns: &str, command: &str, target: Target, options: &Arguments<'_>) -> Result<Json> {
+    let timeout = match options.integer("commitTimeoutMS")? {
+        None => COMMIT_TIMEOUT_MS,
+        Some(given) => u64::try_from(given)
+            .map_err(|_| error!(Kind::BadValue, "commitTimeoutMS must not be negative, but is {given}"))?,
+    };
+    let (namespace, command) = (ns.to_owned(), command.to_owned());
+    let request = Request { namespace, command, target, commit_timeout_ms: timeout };
+    let Resharded { documents, bytes, stall_ms, millis } = jobs::change_and_wait(&request)?;
+    Ok(json!({"ok": 1, "documents": documents, "bytes": bytes, "stallMillis": stall_ms, "millis": millis}))
+}
+
+fn nothing_to_do(note: String) -> Json {
+    json!({"ok": 1, "documents": 0, "bytes": 0, "stallMillis": 0, "millis": 0, "note": note})
+}
+
+/// Gives a sharded collection another shard key.
+pub fn reshard(ns: &str, key: &Json, options: &Arguments<'_>) -> Result<Json> {
+    let of = sharded(ns, "reshardCollection")?;
+    let key = KeyPattern::parse(key)?;
+    let collation = options.get("collation");
+    if let Some(other) = collation.map(Collator::parse).transpose()?.flatten() {
+        bail!(
+            Kind::BadValue,
+            "The collation for reshardCollection must be {{locale: 'simple'}}, but found: {}",
+            other.definition()
+        );
+    }
+    if let Some(collation) = of.collation.as_ref().filter(|_| collation.is_none()) {
+        bail!(
+            Kind::BadValue,
+            "Collection has default collation: {}. Must specify collation {{locale: 'simple'}}",
+            collation.definition()
+        );
+    }
+    if of.key == key && !options.flag("forceRedistribution") {
+        let note = "the collection has this shard key already; {\"forceRedistribution\": true} distributes it anew";
+        return Ok(nothing_to_do(note.to_owned()));
+    }
+    let zones = match options.get("zones") {
+        Some(_) => Some(zones_of(&key, options.array("zones"))?),
+        None if of.key == key || zones::of(ns)?.is_empty() => None,
+        None => {
+            return Err(error!(Kind::BadValue, "Must specify value for zones field")
+                .with_hint("The collection's ranges of zones are of its present shard key."));
+        }
+    };
+    // A unique key stays unique if it is the same.
+    let unique = options.flag("unique") || of.key == key && of.unique;
+    layout::check(&of, &key, unique)?;
+    let key = key.to_json().to_string();
+    let target = Target::Key { key, unique, chunks: options.integer("numInitialChunks")?, zones };
+    change(ns, "reshardCollection", target, options)
+}
+
+fn zones_of(key: &KeyPattern, given: &[Json]) -> Result<Vec<Range>> {
+    let range = |given: &Json| {
+        let (Some(min), Some(max), Some(zone)) = (given.get("min"), given.get("max"), given["zone"].as_str()) else {
+            bail!(Kind::BadValue, "a range of a zone must be {{min, max, zone}}, not {given}");
+        };
+        let range = layout::zone_range(key, min, max, zone)?;
+        Ok((range.min, range.max, range.zone))
+    };
+    given.iter().map(range).collect()
+}
+
+/// Adds fields to a collection's shard key.
+pub fn refine(ns: &str, key: &Json, options: &Arguments<'_>) -> Result<Json> {
+    let of = sharded(ns, "refineCollectionShardKey")?;
+    let key = KeyPattern::parse(key)?;
+    if of.key == key {
+        return Ok(nothing_to_do("the collection has this shard key already".to_owned()));
+    }
+    ensure!(
+        key.fields.starts_with(&of.key.fields),
+        Kind::InvalidOptions,
+        "refineCollectionShardKey shard key {} must extend the current shard key {}",
+        key.to_json(),
+        of.key.to_json()
+    );
+    layout::check(&of, &key, of.unique)?;
+    if !layout::has_index(&of, &key, of.unique)? {
+        return Err(error!(
+            Kind::InvalidOptions,
+            "Please create an index that starts with the proposed shard key before sharding the collection: {}",
+            key.to_json()
+        )
+        .with_hint("An index of the longer key comes first, as the chunks can then be split by it."));
+    }
+    change(ns, "refineCollectionShardKey", Target::Refined(key.to_json().to_string()), options)
+}
+
+/// Makes a sharded collection unsharded, on a shard; None: on the one with the least data.
+pub fn unshard(ns: &str, to: Option<&str>, options: &Arguments<'_>) -> Result<Json> {
+    sharded(ns, "unshardCollection")?;
+    let to = match to {
+        Some(name) => recipient(name)?,
+        None => store::shards::emptiest()?.ok_or_else(|| error!(Kind::ShardNotFound, "no shard can take data"))?,
+    };
+    change(ns, "unshardCollection", Target::Shard(to), options)
+}
+
+fn recipient(name: &str) -> Result<i32> {
+    let shard = cache::shard_named(name)?;
+    ensure!(!shard.draining, Kind::IllegalOperation, "shard {name} is being removed");
+    Ok(shard.id)
+}
+
+/// Moves an unsharded collection to a shard.
+pub fn move_to(ns: &str, to: &str, options: &Arguments<'_>) -> Result<Json> {
+    let of = collection(ns)?;
+    if !of.key.is_unsharded() {
+        return Err(Error::new(
+            Kind::NamespaceNotFound,
+            format!("moveCollection can only be called on an unsharded collection: {ns}"),
+        )
+        .with_hint("docshard.move_chunk() moves the chunks of a sharded one."));
+    }
+    let shard = recipient(to)?;
+    if of.map.owner(&[]) == shard {
+        return Ok(nothing_to_do(format!("the collection is on shard {to} already")));
+    }
+    change(ns, "moveCollection", Target::Shard(shard), options)
+}
+
+/// The share of a table's pages that is read to estimate the size of its documents, in pages.
+const SAMPLED_PAGES: i64 = 500;
+
+/// Copies a collection in place, which gives back the space of documents that have moved away or were deleted; with `dryRun`, only
+/// estimates how much that is.
+pub fn compact(ns: &str, options: &Arguments<'_>) -> Result<Json> {
+    let of = collection(ns)?;
+    if !options.flag("dryRun") {
+        return change(ns, "compact", Target::Same, options);
+    }
+    let (mut total, mut shards) = (0, Vec::new());
+    for id in of.map.shards() {
+        let shard = cache::shard(id)?;
+        let table = of.table();
+        let size = format!(
+            "SELECT pg_catalog.pg_table_size('{table}'), pg_catalog.pg_relation_size('{table}') \
+                    / pg_catalog.current_setting('block_size')::pg_catalog.int8"
+        );
+        let (bytes, pages) = query_on::<(i64, i64)>(&shard, &size, &[])?.first().copied().unwrap_or_default();
+        let percent = (100.0 * SAMPLED_PAGES as f64 / pages.max(1) as f64).min(100.0);
+        // 28: a row's header and its pointer.
+        let used = format!(
+            "SELECT (coalesce(pg_catalog.sum(pg_catalog.pg_column_size(t.skey) + pg_catalog.pg_column_size(t.id) \
+                    + pg_catalog.pg_column_size(t.doc) + 28), 0) * 100 / {percent})::pg_catalog.int8 \
+             FROM {table} AS t TABLESAMPLE SYSTEM ({percent})"
+        );
+        let used = query_on::<i64>(&shard, &used, &[])?.first().copied().unwrap_or_default();
+        let freed = (bytes - used).max(0);
+        total += freed;
+        shards.push(json!({"shard": shard.name, "bytes": bytes, "estimatedBytesFreed": freed}));
+    }
+    Ok(json!({"ok": 1, "estimatedBytesFreed": total, "shards": shards}))
+}
+
+/// The change of a collection's layout that is not done.
+fn running(ns: &str) -> Result<store::resharding::Resharding> {
+    check_may_change()?;
+    namespace::split(ns)?;
+    match store::resharding::last_of(ns)? {
+        Some(found) if found.state == State::Running => Ok(found),
+        Some(found) if found.state == State::Committed => {
+            Err(error!(Kind::ReshardCollectionCommitted, "{} of {ns} has been decided", found.command))
+        }
+        _ => Err(error!(Kind::NoSuchReshardCollection, "the layout of {ns} is not being changed")
+            .with_hint("The view docshard.resharding shows running and ended changes.")),
+    }
+}
+
+/// Ends a change of a collection's layout, which stays as it was.
+pub fn abort(ns: &str) -> Result<Json> {
+    let change = running(ns)?;
+    if jobs::abort_and_wait(change.id)? {
+        return Ok(json!({"ok": 1}));
+    }
+    Err(error!(Kind::ReshardCollectionCommitted, "{} of {ns} has been decided", change.command))
+}
+
+/// Lets a change of a collection's layout block writers for as long as it takes.
+pub fn commit(ns: &str) -> Result<Json> {
+    let change = running(ns)?;
+    ensure!(
+        store::resharding::set_commit_now(change.id)?,
+        Kind::NoSuchReshardCollection,
+        "{} of {ns} has ended",
+        change.command
+    );
+    Ok(json!({"ok": 1}))
+}

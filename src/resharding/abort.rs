@@ -1,0 +1,68 @@
+//! Aborts a change of layout on request.
+//!
+//! INVARIANT: an abort competes with the decision by the same compare-and-set.
+
+use super::settle::settle;
+use crate::migration::abort::interrupt_coordinator;
+use crate::pg::error::{Error, Result};
+use crate::pg::server::sleep_ms;
+use crate::pg::transaction;
+use crate::storage::lock::{self, Mode, Tag};
+use crate::store::resharding;
+use docshard_core::cluster::resharding::State;
+use docshard_core::error::{Kind, error};
+use std::time::{Duration, Instant};
+
+/// The interval at which the state is read.
+const POLL_MS: i64 = 20;
+/// The time limit for cleaning up; after that, recovery does it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The error of a change that was aborted.
+pub(super) fn aborted() -> Error {
+    error!(Kind::ReshardCollectionAborted, "the change of the collection's layout was aborted").with_hint(
+        "The request came from docshard.abort_reshard_collection(); or the router has been restarted meanwhile.",
+    )
+}
+
+/// The text of an error in the catalog.
+pub(super) fn describe(error: &Error) -> String {
+    match error.context_text() {
+        Some(context) => format!("{} ({context})", error.message),
+        None => error.message.clone(),
+    }
+}
+
+/// Aborts a change if it is not decided, and waits until it is cleaned up; returns whether it is aborted. Runs outside any
+/// transaction.
+pub(super) fn abort(id: i64) -> Result<bool> {
+    let now = transaction::run(|| {
+        let now = resharding::advance(id, State::Running, State::Aborted)?;
+        if now {
+            resharding::set_error(id, &aborted().message)?;
+        }
+        Ok(now)
+    })?;
+    if now {
+        transaction::run(|| interrupt_coordinator(id))?;
+    }
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let row = transaction::run(|| resharding::get(id))?;
+        if row.state == State::Done || Instant::now() >= deadline {
+            return Ok(row.outcome == State::Aborted);
+        }
+        // No process works on it: the coordinator has ended, or could not reach a shard.
+        let tag = Tag::Coordinator(id);
+        if lock::try_acquire_for_session(tag, Mode::Exclusive) {
+            let settled = settle(id);
+            lock::release_for_session(tag, Mode::Exclusive);
+            if let Err(error) = settled {
+                transaction::run(|| resharding::set_error(id, &describe(&error)))?;
+                return Ok(row.outcome == State::Aborted);
+            }
+            continue;
+        }
+        sleep_ms(POLL_MS);
+    }
+}

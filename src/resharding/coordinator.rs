@@ -1,0 +1,93 @@
+//! The coordinator of a change of layout: executes all its steps.
+
+use super::copying::Copying;
+use super::register::{Registered, register};
+use super::request::{Request, Resharded};
+use super::sessions::Sessions;
+use super::{abort, settle};
+use crate::migration::recovery;
+use crate::pg::error::{Error, Result};
+use crate::pg::{fault, transaction};
+use crate::storage::lock::{self, Mode, Tag};
+use crate::store::resharding;
+use docshard_core::cluster::resharding::State;
+use std::time::{Duration, Instant};
+
+/// Changes a collection's layout. Runs in a background worker, outside any transaction; an interrupt of its waits must raise an
+/// ERROR, or end the process (then [`settle::recover`] cleans up).
+///
+/// # Errors
+/// `NamespaceNotFound`, `ReshardCollectionInProgress`, `InvalidOptions`, `DuplicateKey`, `ShardKeyNotFound` (a document cannot have the
+/// key), `LockTimeout` (no moment was found in which writers would have waited only briefly), and errors of the shards. After an error
+/// the collection is as before.
+pub(super) fn run(request: &Request) -> Result<Resharded> {
+    settle::recover()?;
+    recovery::recover_collection(&request.namespace)?;
+    let began = Instant::now();
+    let change = register(request)?;
+    let id = change.id;
+    let ended = match transaction::guarded(|| copy_and_decide(change, request)) {
+        Ok(()) => finish(id),
+        Err(cause) => Err(take_back(id, cause)),
+    };
+    lock::release_for_session(Tag::Coordinator(id), Mode::Exclusive);
+    let mut done = ended?;
+    done.millis = i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
+    Ok(done)
+}
+
+/// Executes all steps up to the decision. After an error the sessions are dropped, which rolls back their transactions.
+fn copy_and_decide(change: Registered, request: &Request) -> Result<()> {
+    let (id, collection) = (change.id, change.of.id);
+    let step = |name: &str| {
+        transaction::run(|| if resharding::begin_step(id, name)? { Ok(()) } else { Err(abort::aborted()) })
+    };
+    fault::point("reshard.registered")?;
+    step("preparing")?;
+    let mut sessions = Sessions::open(&change)?;
+    let estimated = sessions.estimate(collection)?;
+    transaction::run(|| resharding::set_estimate(id, estimated))?;
+    sessions.prepare_recipients(id)?;
+    fault::point("reshard.prepared")?;
+    let patience = Duration::from_millis(request.commit_timeout_ms);
+    sessions.begin_capture(id, collection)?;
+    fault::point("reshard.captured")?;
+    step("waiting for writers")?;
+    sessions.wait_for_writers(collection, Instant::now() + patience)?;
+    let mut copying = Copying::new(change, sessions);
+    let key = copying.key().to_owned();
+    copying.sessions.divide(id, collection, &key)?;
+    step("cloning")?;
+    copying.clone_all()?;
+    copying.store_progress(true)?;
+    fault::point("reshard.cloned")?;
+    step("catching up")?;
+    copying.finish(Instant::now() + patience)?;
+    fault::point("reshard.decided")
+}
+
+/// Cleans up after the decision. Recovery does what cannot be done now.
+fn finish(id: i64) -> Result<Resharded> {
+    let _ = settle::settle(id);
+    let progress = transaction::run(|| resharding::progress(id))?;
+    let done = progress.map(|progress| Resharded {
+        documents: progress.documents,
+        bytes: progress.bytes,
+        stall_ms: progress.stall_ms,
+        millis: progress.millis,
+    });
+    Ok(done.unwrap_or_default())
+}
+
+/// Aborts the change and cleans up; returns the cause.
+fn take_back(id: i64, cause: Error) -> Error {
+    let aborted = transaction::run(|| {
+        resharding::set_error(id, &abort::describe(&cause))?;
+        resharding::advance(id, State::Running, State::Aborted)
+    });
+    if aborted.is_ok() && transaction::guarded(|| fault::point("reshard.aborted")).is_ok() {
+        let _ = settle::settle(id);
+    }
+    // Another process may have aborted the change and then interrupted this one.
+    if matches!(aborted, Ok(false)) { abort::aborted() } else { cause }
+}

@@ -1,0 +1,289 @@
+//! Copies the documents of all donors to all recipients: first all of them, part by part, then in rounds what has changed.
+//!
+//! A donor packs for each recipient only the documents of its share. While a recipient loads a part, it pulls the next one, and all
+//! recipients do so at the same time. Each part, and each recipient's part of a round, is committed at once.
+//!
+//! INVARIANT: the logs began before the first read, so they have the key of each document that has changed since it was read. A round
+//! takes some rows of each log; every recipient removes what it has of their documents and stores the current ones of its share; then
+//! exactly these rows are deleted. A document that could not be stored is logged again before that. So once all logs are empty and nobody
+//! writes, the recipients have exactly the donors' documents.
+
+use super::refused::{self, DonorKey};
+use super::register::Registered;
+use super::sessions::{Donor, Recipient, Sessions};
+use crate::pg::error::Result;
+use crate::pg::{fault, transaction};
+use crate::shard::leftovers::{self, STAGING};
+use crate::store::resharding;
+use docshard_core::error::{Kind, error};
+use docshard_core::routing::protocol::Call;
+use docshard_core::routing::protocol::Connection as _;
+use docshard_core::routing::protocol::migration::DeleteCopiedChanges;
+use docshard_core::routing::protocol::resharding::{ApplyShare, InsertChanges, LoadShare, ReadChangeNumbers, Stored};
+use docshard_core::routing::protocol::sql;
+use docshard_core::sql::param::Param;
+use docshard_core::sql::record::{Record as _, decode_only};
+use std::time::{Duration, Instant};
+
+/// The largest number of log rows of each donor in a round.
+pub(super) const MAX_ROUND: i64 = 10_000;
+/// After this number of batches the staging tables are emptied.
+const BATCHES: i32 = 32;
+/// How often progress is written to the catalog.
+const PROGRESS: Duration = Duration::from_millis(500);
+
+/// The state of a running copy.
+pub(super) struct Copying {
+    pub(super) change: Registered,
+    pub(super) sessions: Sessions,
+    /// the texts of the shard keys
+    old_key: String,
+    key: String,
+    batch: i32,
+    rounds: i32,
+    lag: usize,
+    /// the number of documents that the recipients have
+    pub(super) documents: i64,
+    pub(super) bytes: i64,
+    progress_at: Instant,
+}
+
+/// What a recipient works on.
+#[derive(Default)]
+struct Turn {
+    /// donor and number of its next part
+    next: (usize, i64),
+    /// the donors are taken in an order of its own, so that not all recipients pull from the same one
+    first: usize,
+    /// the batch that it is pulling, and its donor
+    pulls: Option<(i32, usize)>,
+    /// the batch that it has pulled, and its donor
+    loads: Option<(i32, usize)>,
+}
+
+impl Turn {
+    /// The donor and the number of the next part; None if there is none.
+    fn step(&mut self, donors: &[Donor]) -> Option<(usize, i64)> {
+        while self.next.0 < donors.len() {
+            let donor = (self.first + self.next.0) % donors.len();
+            self.next.1 += 1;
+            if self.next.1 <= donors[donor].parts {
+                return Some((donor, self.next.1));
+            }
+            self.next = (self.next.0 + 1, 0);
+        }
+        None
+    }
+}
+
+impl Copying {
+    pub(super) fn new(change: Registered, sessions: Sessions) -> Self {
+        let text = |key: &docshard_core::values::key::KeyPattern| key.to_json().to_string();
+        let (old_key, key) = (text(&change.of.key), text(&change.layout.key));
+        Self {
+            change,
+            sessions,
+            old_key,
+            key,
+            batch: 0,
+            rounds: 0,
+            lag: 0,
+            documents: 0,
+            bytes: 0,
+            progress_at: Instant::now(),
+        }
+    }
+
+    /// The new shard key's text.
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Writes the progress to the catalog if the last time is a while ago, or `now`.
+    pub(super) fn store_progress(&mut self, now: bool) -> Result<()> {
+        if !now && self.progress_at.elapsed() < PROGRESS {
+            return Ok(());
+        }
+        self.progress_at = Instant::now();
+        let lag = i64::try_from(self.lag).unwrap_or(i64::MAX);
+        let set = || resharding::set_progress(self.change.id, self.documents, self.bytes, self.rounds, lag);
+        if transaction::run(set)? { Ok(()) } else { Err(super::abort::aborted()) }
+    }
+
+    /// Copies all documents once.
+    pub(super) fn clone_all(&mut self) -> Result<()> {
+        let count = self.sessions.recipients.len();
+        let mut turns: Vec<Turn> = (0..count).map(|first| Turn { first, ..Turn::default() }).collect();
+        loop {
+            self.batch += 1;
+            let is_last_of_table = self.batch % BATCHES == 0;
+            for (position, turn) in turns.iter_mut().enumerate() {
+                // A staging table is emptied while nobody uses it.
+                let next = if is_last_of_table { None } else { turn.step(&self.sessions.donors) };
+                if let Some((donor, part)) = next {
+                    self.start_pull(position, donor, Recipient::part(position, part))?;
+                }
+                turn.pulls = next.map(|(donor, _)| (self.batch, donor));
+            }
+            self.load_pulled(&mut turns)?;
+            for (position, turn) in turns.iter_mut().enumerate() {
+                turn.loads = None;
+                if let Some(pulled) = turn.pulls.take() {
+                    let answer = self.sessions.recipients[position].puller.finish()?;
+                    let (documents, bytes): (i64, i64) = decode_only("a pull", &answer)?;
+                    self.bytes += bytes;
+                    turn.loads = (documents > 0).then_some(pulled);
+                }
+            }
+            if is_last_of_table {
+                self.empty_staging()?;
+            } else if turns.iter().all(|turn| turn.loads.is_none() && turn.next.0 >= self.sessions.donors.len()) {
+                return Ok(());
+            }
+            self.store_progress(false)?;
+            fault::point("reshard.cloning")?;
+        }
+    }
+
+    fn start_pull(&mut self, recipient: usize, donor: usize, part: i64) -> Result<()> {
+        let staging = leftovers::table(self.change.id, STAGING);
+        let expected = &self.sessions.donors[donor].expected;
+        let Recipient { puller, sources, .. } = &mut self.sessions.recipients[recipient];
+        let source = &sources[donor];
+        let (received, check, batch) = (sql::decode_part("packed"), source.check_donor(3), self.batch);
+        puller.start(
+            &format!(
+                "WITH pulled AS (INSERT INTO {staging} (batch, documents, packed) \
+                 SELECT {batch}, documents, {received} FROM {} WHERE migration_id = $1 AND part = $2 AND {check} \
+                 RETURNING documents, octet_length(packed) AS size) \
+                 SELECT coalesce(sum(documents), 0)::int8, coalesce(sum(size), 0)::int8 FROM pulled",
+                source.packed
+            ),
+            &[Param::Int8(self.change.id), Param::Int8(part), Param::Text(expected)],
+            <(i64, i64)>::WIRE,
+        )
+    }
+
+    /// Recipients: load what they have pulled, all at the same time.
+    fn load_pulled(&mut self, turns: &mut [Turn]) -> Result<()> {
+        let (resharding, collection, key) = (self.change.id, self.change.copy.id, self.key.as_str());
+        for (Recipient { loader, share, .. }, turn) in self.sessions.recipients.iter_mut().zip(&mut *turns) {
+            if let Some((batch, _)) = turn.loads {
+                LoadShare { resharding, collection, batch, key, share }.start(loader)?;
+            }
+        }
+        for (position, turn) in turns.iter().enumerate() {
+            if let Some((_, donor)) = turn.loads {
+                let stored = LoadShare::decode(&self.sessions.recipients[position].loader.finish()?)?;
+                self.documents += stored.documents;
+                let again = refused::read(&self.change.of.namespace, &stored.refused)?;
+                self.log_again(donor, &again)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn empty_staging(&mut self) -> Result<()> {
+        let staging = leftovers::table(self.change.id, STAGING);
+        for Recipient { puller, .. } in &mut self.sessions.recipients {
+            puller.execute(&format!("TRUNCATE {staging}"))?;
+        }
+        Ok(())
+    }
+
+    fn log_again(&mut self, donor: usize, keys: &[DonorKey]) -> Result<()> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let (skeys, ids): (Vec<&[u8]>, Vec<&[u8]>) = keys.iter().map(|(skey, id)| (&skey[..], &id[..])).unzip();
+        let (resharding, collection) = (self.change.id, self.change.of.id);
+        let again = InsertChanges { resharding, collection, skeys: &skeys, ids: &ids };
+        again.call(&mut self.sessions.donors[donor].session).map(drop)
+    }
+
+    /// Copies changes, of each donor at most this many; returns the number of rows of the logs, and the documents that were refused.
+    pub(super) fn round(&mut self, most: i64) -> Result<(usize, Vec<DonorKey>)> {
+        let resharding = self.change.id;
+        for Donor { session, .. } in &mut self.sessions.donors {
+            ReadChangeNumbers { resharding, most }.start(session)?;
+        }
+        let mut numbers: Vec<Vec<i64>> = Vec::new();
+        for Donor { session, .. } in &mut self.sessions.donors {
+            numbers.push(ReadChangeNumbers::decode(&session.finish()?)?);
+        }
+        self.lag = numbers.iter().map(Vec::len).sum();
+        if self.lag == 0 {
+            return Ok((0, Vec::new()));
+        }
+        self.batch += 1;
+        self.rounds += 1;
+        self.pull_changes(&numbers)?;
+        fault::point("reshard.pulled")?;
+        let again = self.apply()?;
+        fault::point("reshard.applied")?;
+        for (donor, applied) in numbers.iter().enumerate() {
+            let shard = self.sessions.donors[donor].shard;
+            let own: Vec<DonorKey> =
+                again.iter().filter(|(skey, _)| self.change.of.map.owner(skey) == shard).cloned().collect();
+            self.log_again(donor, &own)?;
+            if !applied.is_empty() {
+                let call = DeleteCopiedChanges { migration: resharding, applied };
+                call.call(&mut self.sessions.donors[donor].session)?;
+            }
+        }
+        if self.rounds % BATCHES == 0 {
+            self.empty_staging()?;
+        }
+        Ok((self.lag, again))
+    }
+
+    /// Recipients: pull these rows of the logs, with their current documents.
+    fn pull_changes(&mut self, numbers: &[Vec<i64>]) -> Result<()> {
+        let staging = leftovers::table(self.change.id, STAGING);
+        let batch = self.batch;
+        for (donor, wanted) in numbers.iter().enumerate().filter(|(_, wanted)| !wanted.is_empty()) {
+            let expected = &self.sessions.donors[donor].expected;
+            for Recipient { puller, sources, .. } in &mut self.sessions.recipients {
+                let source = &sources[donor];
+                let sql = format!(
+                    "WITH pulled AS (INSERT INTO {staging} (batch, {columns}) \
+                     SELECT {batch}, {columns} FROM {} WHERE migration_id = $1 AND seq = ANY ($3) AND {} RETURNING 1) \
+                     SELECT pg_catalog.count(*) FROM pulled",
+                    source.changes,
+                    source.check_donor(2),
+                    columns = source.change_columns()
+                );
+                let params = [Param::Int8(self.change.id), Param::Text(expected), Param::Int8Array(wanted)];
+                puller.start(&sql, &params, i64::WIRE)?;
+            }
+            for Recipient { puller, .. } in &mut self.sessions.recipients {
+                let pulled: i64 = decode_only("a pull", &puller.finish()?)?;
+                if usize::try_from(pulled) != Ok(wanted.len()) {
+                    return Err(error!(
+                        Kind::OperationFailed,
+                        "shard \"{}\" has pulled {pulled} changes of {}; nothing was changed",
+                        puller.name,
+                        wanted.len()
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Recipients: apply the changes that they have pulled; returns the documents that were refused.
+    fn apply(&mut self) -> Result<Vec<DonorKey>> {
+        let (resharding, collection, batch) = (self.change.id, self.change.copy.id, self.batch);
+        for Recipient { loader, share, .. } in &mut self.sessions.recipients {
+            let (old_key, key) = (self.old_key.as_str(), self.key.as_str());
+            ApplyShare { resharding, collection, batch, old_key, key, share }.start(loader)?;
+        }
+        let mut again = Vec::new();
+        for Recipient { loader, .. } in &mut self.sessions.recipients {
+            let Stored { documents, refused } = ApplyShare::decode(&loader.finish()?)?;
+            self.documents += documents;
+            again.extend(refused::read(&self.change.of.namespace, &refused)?);
+        }
+        Ok(again)
+    }
+}

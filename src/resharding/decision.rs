@@ -1,0 +1,304 @@
+//! Excludes the writers, compares the numbers of documents, and decides.
+//!
+//! Both are done with the collection's lock held exclusively on all donors. It is requested after new writes wait on the router (see
+//! `router::gate`) and the others have ended, only for a short time, as writers queue behind it, and not at all while an older
+//! holder stays. First, the donors' snapshots are taken while the recipients equal them, and the
+//! documents are counted after writers go on. Then, once more, the decision: the last changes are copied, and the copy becomes the
+//! collection, in the transaction that excludes the writers.
+
+use super::copying::{Copying, MAX_ROUND};
+use super::refused;
+use super::sessions::{Donor, Recipient, Writers, all, blocked_by};
+use crate::catalog::cache;
+use crate::catalog::change;
+use crate::catalog::cluster::nodes::{call_on, call_on_all, query_on};
+use crate::catalog::cluster::settings;
+use crate::catalog::collections::layout::{self, Copy};
+use crate::migration::stall;
+use crate::migration::standbys::{self, Standbys};
+use crate::pg::error::{Error, Result};
+use crate::pg::process::job;
+use crate::pg::server::sleep_ms;
+use crate::pg::{fault, spi, transaction};
+use crate::storage::lock::{self, Mode, Tag};
+use crate::store::{placements, resharding};
+use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::cluster::resharding::State;
+use docshard_core::error::sqlstate::LOCK_NOT_AVAILABLE;
+use docshard_core::error::{Kind, error};
+use docshard_core::routing::protocol::Call;
+use docshard_core::routing::protocol::shard_tables::{CountDocuments, EndCapture, FindDocument, SetVersion};
+use docshard_core::routing::protocol::table::ExcludeWriters;
+use docshard_core::sql::param::Param;
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// A round of fewer changes may be the last one with writers still there.
+const SMALL_ROUND: usize = 1000;
+/// The number of rounds in a row, without writers being excluded, after which writers are considered faster than the copy.
+const MAX_ROUNDS: i32 = 10_000;
+/// How long a lock is waited for, in milliseconds: below PostgreSQL's `deadlock_timeout`, and short, as others queue behind.
+const QUEUE_MS: i64 = 100;
+/// The most changes that are copied while writers are excluded.
+const LAST_ROUND: i64 = 100_000;
+
+/// How long writers may take to end, if they may wait for any time.
+const MAX_DRAIN: Duration = Duration::from_secs(1);
+
+/// Makes new writes wait on the router; false if that is not possible in a short time.
+fn close(gate: Tag) -> bool {
+    // A write that looks at the gate has it for a moment.
+    (0..100).any(|_| {
+        let closed = lock::try_acquire_for_session(gate, Mode::Exclusive);
+        if !closed {
+            sleep_ms(1);
+        }
+        closed
+    })
+}
+
+/// What an exclusion of the writers was for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Compare,
+    Decide,
+}
+
+/// Why an exclusion of the writers has ended without success.
+enum Outcome {
+    Done,
+    /// it will be tried again
+    PutOff,
+}
+
+impl Copying {
+    /// Compares, and then decides; tries for as long as the deadline allows.
+    pub(super) fn finish(&mut self, deadline: Instant) -> Result<i64> {
+        self.repeat(Purpose::Compare, deadline)?;
+        fault::point("reshard.verified")?;
+        self.repeat(Purpose::Decide, deadline)
+    }
+
+    /// Catches up and tries until it succeeds; returns for how long writers were excluded, in milliseconds.
+    fn repeat(&mut self, purpose: Purpose, deadline: Instant) -> Result<i64> {
+        let mut attempts = 0;
+        let mut before = Writers::new();
+        loop {
+            self.catch_up()?;
+            if purpose == Purpose::Decide {
+                self.sessions.copy_numbered_writes(self.change.of.id, None)?;
+            }
+            fault::point("reshard.caught_up")?;
+            let may_stall = transaction::run(|| resharding::may_stall(self.change.id))?;
+            let now = self.sessions.writers(self.change.of.id)?;
+            let some_stay = now.keys().any(|writer| before.contains_key(writer));
+            if !some_stay || may_stall {
+                let began = Instant::now();
+                let limit = stall::limit().filter(|_| !may_stall);
+                if let Outcome::Done = self.attempt(purpose, limit)? {
+                    return Ok(i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX));
+                }
+                attempts += 1;
+                transaction::run(|| resharding::set_attempts(self.change.id, attempts))?;
+            }
+            if Instant::now() >= deadline {
+                return Err(match now.is_empty() {
+                    true => gave_up(),
+                    false => blocked_by(&now),
+                });
+            }
+            before = now;
+            sleep_ms((20 * i64::from(attempts + 1)).min(500));
+        }
+    }
+
+    /// Runs rounds until one is small.
+    fn catch_up(&mut self) -> Result<()> {
+        for _ in 0..MAX_ROUNDS {
+            let (copied, _) = self.round(MAX_ROUND)?;
+            self.store_progress(false)?;
+            if copied < SMALL_ROUND {
+                return Ok(());
+            }
+        }
+        Err(error!(Kind::OperationFailed, "the collection is written to faster than its changes can be copied")
+            .with_hint("Try again at a time of fewer writes."))
+    }
+
+    /// Excludes the writers, copies the last changes, and compares or decides.
+    fn attempt(&mut self, purpose: Purpose, limit: Option<Duration>) -> Result<Outcome> {
+        let gate = Tag::Gate(self.change.of.id);
+        if !close(gate) {
+            return Ok(Outcome::PutOff);
+        }
+        let outcome = transaction::guarded(|| self.attempt_closed(purpose, limit));
+        lock::release_for_session(gate, Mode::Exclusive);
+        outcome
+    }
+
+    /// As [`Copying::attempt`], while writes without locks wait at the router.
+    fn attempt_closed(&mut self, purpose: Purpose, limit: Option<Duration>) -> Result<Outcome> {
+        let frozen = Instant::now();
+        let patience = limit.map_or(MAX_DRAIN, |limit| limit / 2);
+        while !self.sessions.writers(self.change.of.id)?.is_empty() {
+            if frozen.elapsed() >= patience {
+                return Ok(Outcome::PutOff);
+            }
+            sleep_ms(1);
+        }
+        let tried = transaction::run(|| {
+            self.exclude_writers()?;
+            fault::point("reshard.frozen")?;
+            let deadline = limit.map(|limit| frozen + limit);
+            self.copy_the_rest(deadline)?;
+            fault::point("reshard.last_round")?;
+            match purpose {
+                Purpose::Compare => self.take_snapshots(),
+                Purpose::Decide => self.decide(frozen, deadline),
+            }
+        });
+        match tried {
+            Ok(()) if purpose == Purpose::Compare => self.compare().map(|()| Outcome::Done),
+            Ok(()) => Ok(Outcome::Done),
+            Err(error) if error.sqlstate == LOCK_NOT_AVAILABLE => Ok(Outcome::PutOff),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes the locks of the collection at the router and at all donors, in the caller's transaction.
+    fn exclude_writers(&self) -> Result<()> {
+        // Also in this transaction's sessions at the shards.
+        let timeout = "SELECT pg_catalog.set_config('lock_timeout', $1, true)";
+        let brief = QUEUE_MS.to_string();
+        spi::query(timeout, &[Param::Text(&brief)])?;
+        let locked = change::lock(&self.change.of.namespace)?;
+        if locked.id != self.change.of.id {
+            return Err(error!(Kind::ConflictingOperationInProgress, "the collection was replaced meanwhile"));
+        }
+        for shard in self.nodes()? {
+            query_on::<String>(&*cache::shard(shard)?, timeout, &[Param::Text(&brief)])?;
+        }
+        call_on_all(&self.change.of.map.shards(), &ExcludeWriters { collection: self.change.of.id })
+    }
+
+    /// All shards that the decision changes.
+    fn nodes(&self) -> Result<BTreeSet<ShardId>> {
+        Ok(placements::shards(self.change.of.id)?.into_iter().chain(self.change.layout.shards()).collect())
+    }
+
+    /// Copies all changes, while nobody writes.
+    fn copy_the_rest(&mut self, deadline: Option<Instant>) -> Result<()> {
+        let mut last: Option<usize> = None;
+        loop {
+            let (copied, refused) = self.round(LAST_ROUND)?;
+            if copied == 0 {
+                return Ok(());
+            }
+            // Nobody writes, so these conflict with documents that stay.
+            if last == Some(copied) && refused.len() == copied {
+                return Err(refused::duplicate(&self.change.of.namespace, refused.first()));
+            }
+            last = Some(copied);
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Err(too_late());
+            }
+        }
+    }
+
+    /// Donors: begin transactions that see what the recipients have.
+    fn take_snapshots(&mut self) -> Result<()> {
+        for Donor { session, .. } in &mut self.sessions.donors {
+            session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
+            // The first statement takes the snapshot.
+            FindDocument(all(self.change.of.id)).call(session)?;
+        }
+        Ok(())
+    }
+
+    /// Compares the number of documents that the recipients have stored with that of the donors' snapshots.
+    fn compare(&mut self) -> Result<()> {
+        let count = CountDocuments(all(self.change.of.id));
+        for Donor { session, .. } in &mut self.sessions.donors {
+            count.start(session)?;
+        }
+        let mut there = 0;
+        for Donor { session, .. } in &mut self.sessions.donors {
+            there += CountDocuments::decode(&session.finish()?)?;
+            session.execute("COMMIT")?;
+        }
+        if there == self.documents || fault::is_off("count") {
+            return Ok(());
+        }
+        Err(error!(Kind::OperationFailed, "{} documents arrived of {there}; nothing was changed", self.documents)
+            .with_hint("A client may have written to the collection's tables directly."))
+    }
+
+    /// Makes the copy the collection, in the caller's transaction, which excludes the writers.
+    fn decide(&mut self, frozen: Instant, deadline: Option<Instant>) -> Result<()> {
+        if !self.sessions.copy_numbered_writes(self.change.of.id, deadline)? {
+            return Err(too_late());
+        }
+        self.await_standbys(deadline)?;
+        let change = &self.change;
+        for shard in change.of.map.shards() {
+            let capture = EndCapture { collection: change.of.id, migration: change.id };
+            let shard = cache::shard(shard)?;
+            // Without it, changes may be missing: another process has deleted it because it considered this one dead.
+            if call_on(&shard, &capture)?.len() != 1 {
+                return Err(error!(
+                    Kind::OperationFailed,
+                    "shard \"{}\" does not capture the collection any more; nothing was changed", shard.name
+                )
+                .with_hint("Another router may work on this cluster's shards."));
+            }
+        }
+        layout::replace(&change.of, &change.copy, &change.layout)?;
+        let stall = i64::try_from(frozen.elapsed().as_millis()).unwrap_or(i64::MAX);
+        resharding::set_stall(change.id, stall, self.documents)?;
+        job::check_wanted()?;
+        if !resharding::advance(change.id, State::Running, State::Committed)? {
+            return Err(super::abort::aborted());
+        }
+        let details = json!({"resharding": change.id, "documents": self.documents, "stallMillis": stall});
+        let command = resharding::get(change.id)?.command;
+        change::log(&command, Some(&change.of.namespace), &details)?;
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(too_late());
+        }
+        fault::point("reshard.deciding")
+    }
+
+    /// Waits until what the recipients have survives a failover to their standbys, as a move does.
+    fn await_standbys(&mut self, deadline: Option<Instant>) -> Result<()> {
+        for Recipient { loader, .. } in &mut self.sessions.recipients {
+            // A commit that waits for the disk: everything before it is then there, too.
+            loader.execute("SET synchronous_commit = on")?;
+            let Copy { id: collection, token, version, .. } = self.change.copy;
+            SetVersion { collection, token, before: version, version }.call(loader)?;
+            loader.execute("SET synchronous_commit = off")?;
+        }
+        if !settings::boolean(standbys::SETTING)? {
+            return Ok(());
+        }
+        let deadline = deadline.unwrap_or_else(|| Instant::now() + Duration::from_secs(60));
+        for Recipient { puller, .. } in &mut self.sessions.recipients {
+            if let Standbys::Lag(lagging) = standbys::await_shard(puller, deadline)? {
+                return Err(lagging.gave_way());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn too_late() -> Error {
+    Error::new(Kind::LockTimeout, "writers would have waited for too long")
+}
+
+fn gave_up() -> Error {
+    error!(Kind::LockTimeout, "gave up: writers or readers would have waited for longer than docshard.max_write_stall")
+        .with_hint(
+            "Try again at a time of fewer writes, raise docshard.max_write_stall or the option commitTimeoutMS, or call \
+             docshard.commit_reshard_collection() while it runs: it lets writers wait.",
+        )
+}

@@ -1,0 +1,95 @@
+//! Chooses the chunks of a new layout, by a sample of the documents.
+
+use super::request::Target;
+use crate::catalog::cache;
+use crate::catalog::cluster::nodes::query_on;
+use crate::catalog::cluster::settings;
+use crate::catalog::collections::layout::{self, Layout, Wanted};
+use crate::catalog::collections::zones;
+use crate::pg::error::Result;
+use docshard_core::cluster::chunk_map::Chunk;
+use docshard_core::cluster::zone::ZoneRange;
+use docshard_core::query::specification;
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::protocol::sql;
+use docshard_core::sql::param::Param;
+use docshard_core::values::key::KeyPattern;
+
+/// About this number of pages of each collection is read for a sample.
+const PAGES: i64 = 2_000;
+/// The most documents of a shard in a sample.
+const MAX_SAMPLE: i64 = 20_000;
+
+/// The layout that a request describes, for a collection whose metadata are locked.
+///
+/// # Errors
+/// `ShardKeyNotFound` for a document that cannot have the key; those of [`layout::check`] and [`layout::divide`].
+pub(super) fn layout(of: &Collection, target: &Target) -> Result<Layout> {
+    match target {
+        Target::Same => {
+            let chunks = of.map.chunks().collect();
+            Ok(Layout { key: of.key.clone(), unique: of.unique, chunks, zones: None })
+        }
+        Target::Refined(key) => refined(of, &KeyPattern::parse(&specification::parse(key)?)?),
+        Target::Shard(shard) => {
+            let key = KeyPattern::unsharded();
+            let chunk = Chunk { min: key.min_bound(), max: key.max_bound(), shard: *shard };
+            // The ranges of the former key mean nothing any more.
+            let zones = (!of.key.is_unsharded()).then(Vec::new);
+            Ok(Layout { key, unique: false, chunks: vec![chunk], zones })
+        }
+        Target::Key { key, unique, chunks, zones } => {
+            let key = KeyPattern::parse(&specification::parse(key)?)?;
+            layout::check(of, &key, *unique)?;
+            let (sample, bytes) = sample(of, &key)?;
+            let zones = zones.as_deref().map(Target::zones);
+            let wanted = Wanted { key: &key, unique: *unique, chunks: *chunks, zones: zones.as_deref(), sample, bytes };
+            let chunk_size = settings::integer("chunk_size_mb")? * 1024 * 1024;
+            layout::divide(of, wanted, chunk_size)
+        }
+    }
+}
+
+/// The collection's layout with a shard key that begins with the present one. Bounds get MinKey for the new fields.
+fn refined(of: &Collection, key: &KeyPattern) -> Result<Layout> {
+    layout::check(of, key, of.unique)?;
+    let highest = of.key.max_bound();
+    let bound = |bound: &[u8]| match bound == highest {
+        true => Ok(key.max_bound()),
+        false => key.bound_from_json(&of.key.bound_to_json(bound)),
+    };
+    let chunk = |chunk: Chunk| Ok(Chunk { min: bound(&chunk.min)?, max: bound(&chunk.max)?, shard: chunk.shard });
+    let chunks = of.map.chunks().map(chunk).collect::<Result<Vec<_>>>()?;
+    let range = |range: &ZoneRange| {
+        Ok(ZoneRange { min: bound(&range.min)?, max: bound(&range.max)?, zone: range.zone.clone() })
+    };
+    let zones = zones::of(&of.namespace)?.ranges().iter().map(range).collect::<Result<Vec<_>>>()?;
+    Ok(Layout { key: key.clone(), unique: of.unique, chunks, zones: Some(zones) })
+}
+
+/// New keys of some documents, and the size of all in bytes.
+fn sample(of: &Collection, key: &KeyPattern) -> Result<(Vec<Vec<u8>>, i64)> {
+    let table = of.table();
+    let mut sizes = Vec::new();
+    for shard in of.map.shards() {
+        let sql = format!(
+            "SELECT pg_catalog.pg_table_size('{table}'), pg_catalog.pg_relation_size('{table}') \
+                    / pg_catalog.current_setting('block_size')::pg_catalog.int8"
+        );
+        let size = query_on::<(i64, i64)>(&*cache::shard(shard)?, &sql, &[])?;
+        sizes.extend(size.first().map(|(bytes, pages)| (shard, *bytes, *pages)));
+    }
+    let pages: i64 = sizes.iter().map(|(_, _, pages)| pages).sum();
+    // The same share of each shard's pages, so that each document is as likely.
+    let percent = (100.0 * PAGES as f64 / pages.max(1) as f64).min(100.0);
+    let key = key.to_json().to_string();
+    let mut keys = Vec::new();
+    for (shard, ..) in &sizes {
+        let sql = format!(
+            "SELECT {} FROM (SELECT doc FROM {table} TABLESAMPLE SYSTEM ({percent}) LIMIT {MAX_SAMPLE}) AS t",
+            sql::shard_key("t.doc", "$1")
+        );
+        keys.extend(query_on::<Vec<u8>>(&*cache::shard(*shard)?, &sql, &[Param::Text(&key)])?);
+    }
+    Ok((keys, sizes.iter().map(|(_, bytes, _)| bytes).sum()))
+}

@@ -1,0 +1,58 @@
+//! The requests and results of changes of a collection's layout.
+
+use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::cluster::zone::ZoneRange;
+use serde::{Deserialize, Serialize};
+
+/// A request to change a collection's layout.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Request {
+    pub namespace: String,
+    /// MongoDB's command for it
+    pub command: String,
+    pub target: Target,
+    /// for how long to wait for a moment in which writers are excluded only briefly, in milliseconds
+    pub commit_timeout_ms: u64,
+}
+
+/// A zone's range: lower bound, upper bound, the zone's name.
+pub type Range = (Vec<u8>, Vec<u8>, String);
+
+/// The new layout.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Target {
+    /// sharded by this key, on all shards
+    Key {
+        /// the key's text
+        key: String,
+        unique: bool,
+        /// how many chunks
+        chunks: Option<i64>,
+        /// ranges of the key
+        zones: Option<Vec<Range>>,
+    },
+    /// unsharded, on this shard
+    Shard(ShardId),
+    /// sharded by a key, given as text, that begins with the present one: the same chunks on the same shards
+    Refined(String),
+    /// the same chunks on the same shards
+    Same,
+}
+
+impl Target {
+    /// The ranges of zones.
+    pub(super) fn zones(zones: &[Range]) -> Vec<ZoneRange> {
+        let range = |(min, max, zone): &Range| ZoneRange { min: min.clone(), max: max.clone(), zone: zone.clone() };
+        zones.iter().map(range).collect()
+    }
+}
+
+/// What a change has done.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Resharded {
+    pub documents: i64,
+    pub bytes: i64,
+    /// for how long writers waited
+    pub stall_ms: i64,
+    pub millis: i64,
+}

@@ -1,0 +1,235 @@
+//! The sessions of a change of layout: one at each donor, two at each recipient, as in a move.
+
+use super::register::Registered;
+use crate::catalog::cache;
+use crate::catalog::cluster::identity::{self, cluster_id};
+use crate::catalog::cluster::shard::Shard;
+use crate::catalog::cluster::{contacts, field_order};
+use crate::migration::names;
+use crate::migration::numbered;
+use crate::migration::pulling::{self, Pulling, Sources};
+use crate::migration::register::check_node;
+use crate::migration::shard::ShardSession;
+use crate::pg::error::{Error, Result};
+use crate::pg::server::sleep_ms;
+use crate::pg::{fault, transaction};
+use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::cluster::share::Share;
+use docshard_core::error::{Kind, error};
+use docshard_core::routing::protocol::Call;
+use docshard_core::routing::protocol::migration::{CollectionWriters, DivideRange, LockHolder};
+use docshard_core::routing::protocol::resharding::InsertShareParts;
+use docshard_core::routing::protocol::shard_tables::{ExplainScan, InsertCapture, SampleDocumentSize, TableRange};
+use docshard_core::sql::quote::quote_literal;
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// The size of the documents that a donor reads for one recipient at once, in bytes.
+const PART_BYTES: i64 = 4 << 20;
+/// The number of changed documents that are fetched at once.
+const FETCHED: i64 = 500;
+/// The parts for a recipient begin after a multiple of this number, which no donor reaches.
+const PARTS: i64 = 1 << 40;
+
+/// A shard with documents of the collection.
+pub(super) struct Donor {
+    pub(super) shard: ShardId,
+    pub(super) session: ShardSession,
+    /// the identity that it must report
+    pub(super) expected: String,
+    /// the number of parts into which its documents are divided
+    pub(super) parts: i64,
+    /// a snapshot: the recipients know the numbered writes of all transactions that are visible in it
+    copied: String,
+}
+
+/// A shard of the new layout.
+pub(super) struct Recipient {
+    shard: ShardId,
+    pub(super) puller: ShardSession,
+    pub(super) loader: ShardSession,
+    /// its share of the keys
+    pub(super) share: Vec<u8>,
+    /// what it names the donors' tables, in their order
+    pub(super) sources: Vec<Sources>,
+}
+
+impl Recipient {
+    /// The number of a donor's part for this recipient, which has this position.
+    pub(super) fn part(position: usize, number: i64) -> i64 {
+        (i64::try_from(position).unwrap_or(0) + 1) * PARTS + number
+    }
+}
+
+/// The sessions on all shards.
+pub(super) struct Sessions {
+    pub(super) donors: Vec<Donor>,
+    pub(super) recipients: Vec<Recipient>,
+    /// changed documents come with the order of their fields
+    keeps_order: bool,
+}
+
+/// Transactions that hold the collection's lock: shard and name, with a description.
+pub(super) type Writers = BTreeMap<(ShardId, String), String>;
+
+/// All documents of a collection.
+pub(super) fn all(collection: i32) -> TableRange<'static> {
+    TableRange { collection, lo: &[], hi: None }
+}
+
+impl Sessions {
+    /// Opens them, and checks the shards.
+    pub(super) fn open(change: &Registered) -> Result<Self> {
+        let (donors, recipients) = (change.of.map.shards(), change.layout.shards());
+        let mut sessions = transaction::run(|| {
+            let open = |shard: &Shard| ShardSession::open(shard, "docshard");
+            let keeps_order = field_order::is_kept()?;
+            let mut opened = Self { donors: Vec::new(), recipients: Vec::new(), keeps_order };
+            for id in &donors {
+                let shard = cache::shard(*id)?;
+                identity::require_kept([&*shard])?;
+                let (expected, copied) = (contacts::expected(*id)?.to_string(), numbered::NOTHING.to_owned());
+                opened.donors.push(Donor { shard: *id, session: open(&shard)?, expected, parts: 0, copied });
+            }
+            for id in &recipients {
+                let shard = cache::shard(*id)?;
+                identity::require_kept([&*shard])?;
+                let source = |donor: &ShardId| match donor == id {
+                    true => Sources::here(keeps_order),
+                    false => Sources::of(change.id, Some(*donor), keeps_order),
+                };
+                let (mut puller, loader) = (open(&shard)?, open(&shard)?);
+                opened.donors.iter().for_each(|donor| puller.waits_also_for(&donor.session));
+                let (share, sources) = (Share::of(&change.layout.chunks, *id).encode(), donors.iter().map(source));
+                opened.recipients.push(Recipient { shard: *id, puller, loader, share, sources: sources.collect() });
+            }
+            Ok(opened)
+        })?;
+        let cluster = transaction::run(cluster_id)?;
+        // Cleaning up finds the sessions by this name.
+        let application = format!("SET application_name = {}", quote_literal(&names::application(cluster, change.id)));
+        for session in sessions.all() {
+            check_node(session, cluster)?;
+            session.execute(&application)?;
+        }
+        for recipient in &mut sessions.recipients {
+            // What a crash of the shard loses is lost with the session, which aborts the change. Only the last commit waits for the disk.
+            recipient.puller.execute("SET synchronous_commit = off")?;
+            recipient.loader.execute("SET synchronous_commit = off")?;
+        }
+        Ok(sessions)
+    }
+
+    pub(super) fn all(&mut self) -> impl Iterator<Item = &mut ShardSession> {
+        let donors = self.donors.iter_mut().map(|donor| &mut donor.session);
+        donors.chain(self.recipients.iter_mut().flat_map(|recipient| [&mut recipient.puller, &mut recipient.loader]))
+    }
+
+    /// Donors: the expected number of documents, by the planners.
+    pub(super) fn estimate(&mut self, collection: i32) -> Result<i64> {
+        let mut documents = 0;
+        for Donor { session, .. } in &mut self.donors {
+            let plans = ExplainScan(all(collection)).call(session)?;
+            documents += plans.first().and_then(|plan| plan[0]["Plan"]["Plan Rows"].as_i64()).unwrap_or(0);
+        }
+        Ok(documents)
+    }
+
+    /// Recipients: create the tables by which they pull.
+    pub(super) fn prepare_recipients(&mut self, id: i64) -> Result<()> {
+        for Recipient { puller, loader, sources, .. } in &mut self.recipients {
+            pulling::create_staging(puller, id, self.keeps_order)?;
+            for (source, Donor { session, expected, .. }) in sources.iter().zip(&mut self.donors) {
+                source.create(session, loader, Pulling { puller, migration: id, expected, rows: FETCHED })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Donors: commit their captures, so that transactions that begin to write after this log what they change.
+    pub(super) fn begin_capture(&mut self, id: i64, collection: i32) -> Result<()> {
+        for Donor { session, .. } in &mut self.donors {
+            InsertCapture { collection, migration: id, min: &[], max: None }.call(session)?;
+        }
+        Ok(())
+    }
+
+    /// The transactions that hold the collection's lock at the donors.
+    pub(super) fn writers(&mut self, collection: i32) -> Result<Writers> {
+        let mut writers = Writers::new();
+        for Donor { shard, session, .. } in &mut self.donors {
+            let found = CollectionWriters { collection }.call(session)?;
+            let name = |LockHolder { holder, pid }: LockHolder| {
+                let shard_name = &session.name;
+                let shown = match pid {
+                    Some(pid) => format!("process {pid} on shard \"{shard_name}\""),
+                    None => format!("prepared transaction {holder} on shard \"{shard_name}\""),
+                };
+                ((*shard, holder), shown)
+            };
+            writers.extend(found.into_iter().map(name));
+        }
+        Ok(writers)
+    }
+
+    /// Recipients: get the numbers of all writes that were executed at the donors since the last call, without replies, so that a write that is
+    /// sent again is not executed again. False if that was not possible before the deadline.
+    pub(super) fn copy_numbered_writes(&mut self, collection: i32, deadline: Option<Instant>) -> Result<bool> {
+        if fault::is_off("numbered_writes") {
+            return Ok(true);
+        }
+        for Donor { shard, session, copied, .. } in &mut self.donors {
+            let others = self.recipients.iter_mut().filter(|recipient| recipient.shard != *shard);
+            let mut to: Vec<&mut ShardSession> = others.map(|recipient| &mut recipient.puller).collect();
+            // No key is in this range.
+            let nothing = TableRange { collection, lo: &[], hi: Some(&[]) };
+            if !to.is_empty() && !numbered::copy(session, &mut to, nothing, copied, deadline)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits for the transactions that hold the collection's lock now; later ones have read the captures. This blocks no one else.
+    pub(super) fn wait_for_writers(&mut self, collection: i32, deadline: Instant) -> Result<()> {
+        if fault::is_off("wait_for_writers") {
+            return Ok(());
+        }
+        let mut waited_for = self.writers(collection)?;
+        while !waited_for.is_empty() {
+            if Instant::now() >= deadline {
+                return Err(blocked_by(&waited_for));
+            }
+            sleep_ms(20);
+            let now = self.writers(collection)?;
+            waited_for.retain(|writer, _| now.contains_key(writer));
+        }
+        Ok(())
+    }
+
+    /// Donors: divide their documents into parts for each recipient.
+    pub(super) fn divide(&mut self, id: i64, collection: i32, key: &str) -> Result<()> {
+        for donor in &mut self.donors {
+            let size = SampleDocumentSize(all(collection)).call(&mut donor.session)?.unwrap_or(1);
+            let documents = (PART_BYTES / size.max(1)).clamp(10, 20_000);
+            let divide = DivideRange { migration: id, collection, lo: &[], hi: None, documents };
+            donor.parts = divide.call(&mut donor.session)?;
+            if !(0..PARTS).contains(&donor.parts) {
+                return Err(error!(Kind::InternalError, "malformed answer to divide_range: {} parts", donor.parts));
+            }
+            for (position, recipient) in self.recipients.iter().enumerate() {
+                let after = Recipient::part(position, 0);
+                let parts = InsertShareParts { resharding: id, after, key, share: &recipient.share };
+                parts.call(&mut donor.session)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The error of a change that has waited too long for these writers.
+pub(super) fn blocked_by(writers: &Writers) -> Error {
+    let whom = writers.values().map(String::as_str).collect::<Vec<_>>().join(", ");
+    error!(Kind::LockTimeout, "gave up waiting for transactions that write to the collection: {whom}")
+        .with_hint("Wait until they have ended, or raise the option commitTimeoutMS, and try again.")
+}

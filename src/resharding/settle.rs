@@ -1,0 +1,93 @@
+//! Ends a change of layout: removes what it has left, in any state, and aborts it if its coordinator is gone.
+//!
+//! The holder of the coordinator's lock may repeat every step: `core::cluster::resharding::next_action` returns the next one.
+
+use crate::catalog::cache;
+use crate::catalog::cluster::identity::cluster_id;
+use crate::catalog::collections::layout;
+use crate::migration::names;
+use crate::migration::shard::{RECOVERY, ShardSession};
+use crate::pg::error::Result;
+use crate::pg::{fault, transaction};
+use crate::shard::leftovers;
+use crate::storage::lock::{self, Mode, Tag};
+use crate::store::resharding::{self, Resharding};
+use docshard_core::cluster::resharding::{Action, State, next_action};
+use docshard_core::error::{Kind, bail};
+use docshard_core::routing::protocol::Call;
+use docshard_core::routing::protocol::shard_tables::{DeleteCaptures, ReadMoveTables};
+
+/// Ends every change without a living coordinator; returns how many could not be ended because a shard is unreachable: the error is in
+/// their rows. Must be called outside any transaction.
+pub fn recover() -> Result<usize> {
+    let mut left = 0;
+    for Resharding { id, .. } in transaction::run(resharding::unfinished)? {
+        let tag = Tag::Coordinator(id);
+        if !transaction::guarded(|| Ok(lock::try_acquire_for_session(tag, Mode::Exclusive)))? {
+            continue;
+        }
+        let ended = settle(id);
+        lock::release_for_session(tag, Mode::Exclusive);
+        if let Err(error) = ended {
+            left += 1;
+            let _ = transaction::run(|| resharding::set_error(id, &error.message));
+        }
+    }
+    Ok(left)
+}
+
+/// True if there is a change that is not done.
+pub fn exist_unfinished() -> Result<bool> {
+    Ok(!resharding::unfinished()?.is_empty())
+}
+
+/// Ends a change from any state. The caller holds the coordinator's lock. After an error, for example because a shard is
+/// unreachable, it may be called again.
+pub(super) fn settle(id: i64) -> Result<()> {
+    loop {
+        let row = transaction::run(|| resharding::get(id))?;
+        match next_action(row.state) {
+            Action::Abort => transaction::run(|| {
+                resharding::set_error(id, "the process that copied the collection ended unexpectedly")?;
+                resharding::advance(id, State::Running, State::Aborted)
+            })
+            .map(drop)?,
+            Action::RemoveCopy | Action::RemoveTables => {
+                clean(&row)?;
+                fault::point("reshard.cleaned")?;
+                transaction::run(|| resharding::advance(id, row.state, State::Done))?;
+            }
+            Action::Nothing => return Ok(()),
+        }
+    }
+}
+
+/// Removes what a change has left on all shards. If one cannot be reached the others are cleaned nevertheless.
+fn clean(row: &Resharding) -> Result<()> {
+    let mut result = Ok(());
+    let application = names::application(transaction::run(cluster_id)?, row.id);
+    for shard in transaction::run(cache::shards)?.values() {
+        let cleaned = transaction::guarded(|| {
+            let mut session = transaction::run(|| ShardSession::open(shard, RECOVERY))?;
+            clean_shard(&mut session, row.id, &application)
+        });
+        result = result.and(cleaned);
+    }
+    if row.state == State::Aborted {
+        transaction::run(|| layout::drop_copy(row.copy_id, &row.copy))?;
+    }
+    result
+}
+
+fn clean_shard(shard: &mut ShardSession, id: i64, application: &str) -> Result<()> {
+    if shard.end_sessions(application)? > 0 {
+        bail!(Kind::OperationFailed, "sessions of resharding {id} on shard \"{}\" do not end", shard.name);
+    }
+    // A writer that read the capture may log more rows until it ends; the sweep deletes those.
+    DeleteCaptures { migration: Some(id), collection: None }.call(shard)?;
+    let tables = ReadMoveTables { names: &leftovers::move_tables() }.call(shard)?;
+    for table in tables.iter().filter(|table| table.migration == id) {
+        shard.execute(&table.drop())?;
+    }
+    Ok(())
+}

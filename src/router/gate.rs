@@ -1,0 +1,33 @@
+//! Lets the writers of a collection wait before they take any lock, while a change of its layout is about to exclude them.
+//!
+//! The change needs the collection's lock on several shards. A write to several shards that has some of these locks and waits for others
+//! would keep it from getting them, and the other way round. So writes that have no lock yet wait here, on the router.
+
+use crate::pg::server::{in_transaction_block, sleep_ms};
+use crate::pg::version::local_transaction;
+use crate::storage::lock::{Tag, is_excluded};
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+/// How long a write waits at most. A change keeps the gate closed for `docshard.max_write_stall`, unless its user lets writers wait.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+
+thread_local! {
+    /// The local id of the transaction that has passed, and may have locks since.
+    static PASSED: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// Waits until the gate is open; true if it was closed. Waits once in each transaction: later it may have locks of the collection, for which the change waits. So may a
+/// transaction block.
+pub(super) fn pass(collection: i32) -> bool {
+    let transaction = Some(local_transaction());
+    if in_transaction_block() || PASSED.replace(transaction) == transaction {
+        return false;
+    }
+    let (began, mut waited) = (Instant::now(), false);
+    while is_excluded(Tag::Gate(collection)) && began.elapsed() < MAX_WAIT {
+        waited = true;
+        sleep_ms(2);
+    }
+    waited
+}
