@@ -116,7 +116,7 @@ enum Longs {
 }
 
 /// The update operators whose arguments are stored or added.
-const STORING: &[&str] = &["$set", "$setOnInsert", "$push", "$addToSet", "$inc", "$mul", "$min", "$max"];
+const STORING: &str = "$set $setOnInsert $push $addToSet $inc $mul $min $max";
 
 impl Longs {
     fn within(self, name: &str, kind: u8) -> Self {
@@ -125,7 +125,9 @@ impl Longs {
             Self::InCommand if name == "update" && kind == DOCUMENT => Self::InUpdate,
             Self::InOperation if matches!(name, "u" | "updateMods") && kind == DOCUMENT => Self::InUpdate,
             Self::InOperation if name == "document" => Self::Everywhere,
-            Self::InUpdate if STORING.contains(&name) || !name.starts_with('$') => Self::Everywhere,
+            Self::InUpdate if STORING.split(' ').any(|operator| operator == name) || !name.starts_with('$') => {
+                Self::Everywhere
+            }
             Self::Everywhere if !matches!(name, "$slice" | "$position" | "$sort") => Self::Everywhere,
             _ => Self::Nowhere,
         }
