@@ -137,7 +137,7 @@ def lists_and_errors():
     assert "shop" in client.list_database_names()
     assert {"tools", "values", "bulk", "many", "indexed"} <= set(db.list_collection_names())
     reply = db.command({"count": "many", "query": {}})
-    assert type(reply["n"]) is int and type(reply["ok"]) is float and list(reply)[-1] == "ok"
+    assert type(reply["n"]) is int and type(reply["ok"]) is float and list(reply)[:2] == ["n", "ok"]
     assert failure(lambda: db.command("noSuchCommand")) == (59, "CommandNotFound")
     assert failure(lambda: tools.find_one({"a": {"$nope": 1}})) == (2, "BadValue")
     assert failure(lambda: db.command("find", "many", filter={}, maxTimeMS=-1))[0] in (2, 9)

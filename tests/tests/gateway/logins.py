@@ -2,7 +2,6 @@
 
 import sys
 
-import bson
 import pymongo
 from pymongo.errors import OperationFailure
 from raw import Raw
@@ -59,5 +58,5 @@ assert raw.query("admin", saslContinue=1, conversationId=1, payload=b"c=biws," +
 assert raw.query("admin", saslContinue=1, conversationId=1, payload=b"")["code"] == 17
 assert raw.message(find="things", **{"$db": "test"})["code"] == 13
 assert raw.message(whatsmyuri=1, **{"$db": "admin"})["you"].startswith("127.0.0.1:")
-assert bson.encode(raw.message(ping=1, **{"$db": "admin"})) == bson.encode({"ok": 1.0})
+assert list(raw.message(ping=1, **{"$db": "admin"})) == ["ok", "operationTime", "$clusterTime"]
 print("done")
