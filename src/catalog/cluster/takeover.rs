@@ -120,16 +120,7 @@ struct Reached {
 /// metadata; `OperationNotSupportedInTransaction`; `HostUnreachable` if no shard answers, or one refuses a given login;
 /// `ConflictingOperationInProgress` if another database takes over at the same time.
 pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
-    check_router()?;
-    if server::in_transaction_block() {
-        let message = "a cluster cannot be taken over inside a transaction block";
-        return Err(Error::new(Kind::OperationNotSupportedInTransaction, message));
-    }
-    for (shard, login) in &options.logins {
-        cache::shard_named(shard)?;
-        login.check_allowed()?;
-    }
-    options.login.as_ref().map_or(Ok(()), Login::check_allowed)?;
+    check_allowed(options)?;
     let own = identity::lock_epoch()?;
     let coordinator = identity::coordinator()?;
     let _limit = hung::limit(STATEMENT);
@@ -181,6 +172,19 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
     change::log("takeOver", None, &details)?;
     let unreachable = unreachable.into_iter().map(|(shard, error, _)| (shard, error)).collect();
     Ok(TakenOver { epoch, unreachable, repaired, left, newer, local_address })
+}
+
+fn check_allowed(options: &TakeOver) -> Result<()> {
+    check_router()?;
+    if server::in_transaction_block() {
+        let message = "a cluster cannot be taken over inside a transaction block";
+        return Err(Error::new(Kind::OperationNotSupportedInTransaction, message));
+    }
+    for (shard, login) in &options.logins {
+        cache::shard_named(shard)?;
+        login.check_allowed()?;
+    }
+    options.login.as_ref().map_or(Ok(()), Login::check_allowed)
 }
 
 /// Shards that could not be taken over, each with its error.

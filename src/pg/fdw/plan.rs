@@ -65,6 +65,21 @@ pub(super) struct Divided {
     pub columns: *mut pg_sys::Bitmapset,
 }
 
+/// The expression of a condition and its security level; None for one that is evaluated once, by a Result node above the scan.
+///
+/// # Safety
+/// A condition of the planner.
+unsafe fn expression_of(clause: *mut pg_sys::Node) -> Option<(*mut pg_sys::Node, pg_sys::Index)> {
+    // SAFETY: promised by the caller.
+    unsafe {
+        if (*clause).type_ != pg_sys::NodeTag::T_RestrictInfo {
+            return Some((clause, 0));
+        }
+        let restriction = &*clause.cast::<pg_sys::RestrictInfo>();
+        (!restriction.pseudoconstant).then(|| (restriction.clause.cast(), restriction.security_level))
+    }
+}
+
 /// # Safety
 /// Conditions on a base relation, as restrictions or expressions.
 pub(super) unsafe fn divide(
@@ -87,15 +102,7 @@ pub(super) unsafe fn divide(
         // The least level of a condition that is evaluated here.
         let mut here = pg_sys::Index::MAX;
         for clause in PgList::<pg_sys::Node>::from_pg(clauses).iter_ptr() {
-            let (mut expression, mut level) = (clause, 0);
-            if (*clause).type_ == pg_sys::NodeTag::T_RestrictInfo {
-                let restriction = &*clause.cast::<pg_sys::RestrictInfo>();
-                // Such a condition is evaluated once, by a Result node above the scan.
-                if restriction.pseudoconstant {
-                    continue;
-                }
-                (expression, level) = (restriction.clause.cast(), restriction.security_level);
-            }
+            let Some((expression, level)) = expression_of(clause) else { continue };
             let mut reader = Reader::new(root, (*rel).relid);
             let translation = table.translate(&reader.clause(expression));
             if !translation.as_ref().is_some_and(|translation| translation.is_exact) {
