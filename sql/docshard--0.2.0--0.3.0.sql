@@ -4,6 +4,31 @@
 -- operators that match better.
 SELECT pg_catalog.set_config('search_path', 'docshard, pg_catalog, pg_temp', true);
 
+-- All tables that are changed are locked before the first change. A worker that reads a table and then writes to it would otherwise deadlock
+-- with this script, which first takes a weak lock, and later a strong one.
+DO $$
+DECLARE
+    tables CONSTANT text := (
+        SELECT pg_catalog.string_agg(pg_catalog.format('%I.%I', n.nspname, c.relname), ', ' ORDER BY c.oid)
+          FROM pg_catalog.pg_extension e
+          JOIN pg_catalog.pg_depend d ON d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass AND d.refobjid = e.oid AND d.deptype = 'e'
+          JOIN pg_catalog.pg_class c ON d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND c.oid = d.objid AND c.relkind = 'r'
+          JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+         WHERE e.extname = 'docshard');
+BEGIN
+    FOR attempt IN 1..3000 LOOP
+        BEGIN
+            EXECUTE 'LOCK TABLE ' || tables || ' IN ACCESS EXCLUSIVE MODE NOWAIT';
+            RETURN;
+        EXCEPTION WHEN lock_not_available THEN
+            -- What has been locked is free again.
+            PERFORM pg_catalog.pg_sleep(0.02);
+        END;
+    END LOOP;
+    RAISE EXCEPTION USING ERRCODE = 'lock_not_available', MESSAGE = 'tables of docshard are in use',
+        HINT = 'Repeat ALTER EXTENSION docshard UPDATE when no transaction that has used docshard is open.';
+END $$;
+
 CREATE OR REPLACE VIEW docshard.index_usage AS
 SELECT c.namespace, s.name, s.keys::text::json AS keys, s.accesses, s.bytes, s.since, s.shards
   FROM docshard_catalog.collections c
