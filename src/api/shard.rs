@@ -357,5 +357,5 @@ fn decode_part(packed: &str) -> Vec<u8> {
 extension_sql_file!(
     "../../sql/shard.sql",
     name = "shard_objects",
-    requires = [update_next, update_done, current_document, pack_part, pack_share]
+    requires = [update_next, update_done, current_document, pack_part, pack_share, detach_order, attach_order]
 );
