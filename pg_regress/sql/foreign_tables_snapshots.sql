@@ -2,6 +2,7 @@
 SET session_replication_role = origin;
 SET default_tablespace = '';
 SET client_min_messages = warning;
+\set SHOW_CONTEXT never
 CREATE SCHEMA fn;
 CREATE FOREIGN TABLE fn.z (_id int, v int) SERVER docshard OPTIONS (namespace 'fn.z');
 CREATE TABLE fn.p (_id int, v int);

@@ -29,7 +29,8 @@ pub fn is_kept() -> Result<bool> {
     }
     let kept = user::as_extension_owner(|| {
         let _snapshot = ActiveSnapshot::latest();
-        store::keeps_order()
+        // Before the extension is updated the catalog does not say.
+        Ok(store::knows_order()? && store::keeps_order()?)
     })?;
     KNOWN.set(Some((generation, kept)));
     Ok(kept)
