@@ -442,7 +442,8 @@ pub fn all(bounds: impl Iterator<Item = Bound>) -> Bound {
     let mut merged = serde_json::Map::new();
     for filter in &filters {
         for (name, value) in filter.as_object().into_iter().flatten() {
-            let value = if value.is_object() || name.starts_with('$') { value.clone() } else { json!({"$eq": value}) };
+            let is_operators = value.is_object() && !is_extended(value);
+            let value = if is_operators || name.starts_with('$') { value.clone() } else { json!({"$eq": value}) };
             match merged.get_mut(name) {
                 None => {
                     merged.insert(name.clone(), value);
@@ -463,6 +464,11 @@ pub fn all(bounds: impl Iterator<Item = Bound>) -> Bound {
         }
     }
     Bound::Filter(Json::Object(merged))
+}
+
+/// True for a value of a type that JSON lacks, such as `{"$oid": …}`; not for operators.
+fn is_extended(value: &Json) -> bool {
+    ext_json::from_json(value).is_ok_and(|value| !matches!(value, Value::Object(_) | Value::Regex(..)))
 }
 
 /// True if the operators have different names.

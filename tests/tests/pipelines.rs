@@ -273,7 +273,7 @@ fn random_pipelines_return_the_same_in_every_layout_and_while_chunks_move() {
             (pipeline, expected)
         })
         .collect();
-    assert!(cases.iter().filter(|(_, expected)| expected.is_some()).count() > 60, "few cases have results");
+    assert!(cases.iter().filter(|(_, expected)| expected.is_some()).count() > 50, "few cases have results");
     for work_mem in ["4MB", "64kB"] {
         configure(&cluster, &format!("work_mem = '{work_mem}'"));
         let mut client = cluster.router.client();

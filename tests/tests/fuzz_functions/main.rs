@@ -511,7 +511,7 @@ fn check(calls: &Calls) {
     let never: Vec<_> = calls.iter().filter(|(_, (called, succeeded))| *called > 100 && *succeeded == 0).collect();
     let (called, succeeded) = calls.values().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     assert!(succeeded * 8 > called, "{succeeded} of {called} calls succeed: the input is too bad\n{calls:?}");
-    assert!(never.len() <= 5, "never succeeded: {never:?}");
+    assert!(never.len() * 10 <= calls.len(), "never succeeded: {never:?}");
 }
 
 #[test]
