@@ -111,7 +111,7 @@ fn a_shard_reads_at_another_only_what_moves() {
         "SELECT * FROM docshard_data.capture".to_owned(),
         "SELECT * FROM docshard_data.service".to_owned(),
         "SELECT docshard_internal.puller_verifier()".to_owned(),
-        "DELETE FROM docshard_data.capture_changes".to_owned(),
+        "DELETE FROM docshard_data.capture_log".to_owned(),
         format!("SET ROLE {service}"),
         "CREATE TABLE docshard_data.mine ()".to_owned(),
     ];
