@@ -171,7 +171,12 @@ pub fn refusal(session: &mut Session, shard: ShardId, name: &str, milliseconds: 
     Ok(check(name, known, Some(&found)).err())
 }
 
-pub use contacts::must_fence;
+pub use contacts::{must_fence, set_position};
+
+/// The position that a shard reports in a session.
+pub fn reported(session: &mut Session, milliseconds: i64) -> Result<Position> {
+    Ok(session.call_within(&Identity {}, milliseconds)?.parse::<Donor>()?.position)
+}
 
 /// Records that a shard is about to be taken over by the keeper.
 pub fn note_fencing(shard: ShardId) -> Result<()> {
@@ -180,7 +185,7 @@ pub fn note_fencing(shard: ShardId) -> Result<()> {
 
 /// Records that the keeper has taken a shard over, and its position, which the other router may have advanced.
 pub fn note_fenced(session: &mut Session, shard: ShardId, milliseconds: i64) -> Result<()> {
-    let found = session.call_within(&Identity {}, milliseconds)?.parse::<Donor>()?.position;
+    let found = reported(session, milliseconds)?;
     let progress = contacts::position(shard)?.map_or(Progress::Current, |known| known.progress_of(found));
     if matches!(progress, Progress::Current | Progress::CatalogIsOld) {
         contacts::set_position(shard, found)?;

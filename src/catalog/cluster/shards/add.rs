@@ -8,6 +8,7 @@
 
 use crate::catalog::change;
 use crate::catalog::cluster::access as grants;
+use crate::catalog::cluster::contacts;
 use crate::catalog::cluster::field_order;
 use crate::catalog::cluster::identity::{self, check_may_change, cluster_id};
 use crate::catalog::cluster::lost;
@@ -32,6 +33,9 @@ use docshard_core::routing::protocol::shard_tables::{
 };
 use docshard_core::routing::protocol::{Call, sql};
 use serde_json::json;
+
+/// How long the shard may take to report its position, in milliseconds.
+const ANSWER_MS: i64 = 10_000;
 
 /// Options of [`add`].
 #[derive(Debug, Default)]
@@ -100,17 +104,23 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<Added> {
     let was_shard = mark(&mut session, &probe, cluster_id()?)?.is_some();
     let login = prepare_node(&mut session, &probe, &name, id, &given)?;
     let joined = make_server(&name, &keywords, &login)
-        .and_then(|()| connect_shards(&Introduced { name: &name, id, keywords: &keywords }));
-    if let Err(error) = joined {
-        // The error above is the cause. What stays is removed by the next call, or by dismantle() there.
-        if !was_shard {
-            let _ = grants::drop_roles(&mut session).and_then(|()| LeaveCluster {}.call(&mut session));
+        .and_then(|()| connect_shards(&Introduced { name: &name, id, keywords: &keywords }))
+        .and_then(|()| contacts::reported(&mut session, ANSWER_MS));
+    let position = match joined {
+        Ok(position) => position,
+        Err(error) => {
+            // The error above is the cause. What stays is removed by the next call, or by dismantle() there.
+            if !was_shard {
+                let _ = grants::drop_roles(&mut session).and_then(|()| LeaveCluster {}.call(&mut session));
+            }
+            return Err(error);
         }
-        return Err(error);
-    }
+    };
     drop(session);
 
     store::shards::insert(id, &name, &server_name(&name), &probe.identity().to_string(), options.max_size_mb)?;
+    // From now on it has a row for what a take-over records of it.
+    contacts::set_position(id, position)?;
     identity::note_added(id);
     change::log("addShard", None, &json!({"name": name, "host": display_host(&keywords)}))?;
     change::announce();
