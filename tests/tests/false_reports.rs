@@ -349,3 +349,18 @@ fn a_restored_shard_gets_a_higher_epoch_than_before() {
     cluster.router.psql(insert);
     assert!(!is_copy(&cluster));
 }
+
+/// A take-over records the epoch of a shard in its row, also of a new shard that no worker has visited.
+#[test]
+fn a_new_shard_has_a_row_for_its_epoch() {
+    let cluster = Cluster::servers(1);
+    for node in [&cluster.router, &cluster.shards[0]] {
+        node.psql("CREATE EXTENSION docshard CASCADE");
+    }
+    let mut client = cluster.router.client();
+    let mut transaction = client.transaction().unwrap();
+    let add = format!("SELECT docshard.add_shard('{}', '{{\"name\": \"shard0\"}}')", cluster.shards[0].url());
+    transaction.batch_execute(&add).unwrap();
+    let rows = "SELECT count(*) FROM docshard_catalog.contacts WHERE timeline > 0";
+    assert_eq!(transaction.query_one(rows, &[]).unwrap().get::<_, i64>(0), 1);
+}

@@ -101,6 +101,10 @@ pub fn examples(purpose: &str) -> Vec<Value> {
             json!({"listIndexes": "c"}),
             json!({"ping": 1}),
         ],
+        "spec" => vec![
+            json!({"query": {"_id": 1}, "update": {"$inc": {"n": 1}}, "new": true}),
+            json!({"query": {"a": {"$gt": 3}}, "sort": {"a": 1}, "remove": true, "fields": {"a": 1}}),
+        ],
         "operations" => vec![json!([
             {"insertOne": {"document": {"a": 3}}},
             {"updateOne": {"filter": {"_id": 1}, "update": {"$set": {"b": 2}}}},

@@ -338,6 +338,9 @@ impl Fuzz {
             "text" | "name" => {
                 let text = match name.as_str() {
                     "ns" | "namespace" if exact => (*self.pick(&NAMESPACES[..5])).to_owned(),
+                    "verbosity" if exact => (*self.pick(&["queryPlanner", "executionStats"])).to_owned(),
+                    "query" if exact => "SELECT jsonb_build_object('a', n) FROM generate_series(1, 3) AS n".to_owned(),
+                    "schema" if exact => "public".to_owned(),
                     "db" | "database" if exact => (*self.pick(&["fuzz", "config", "admin"])).to_owned(),
                     "filter" | "update" | "keys" | "sort" | "projection" | "setting" | "pattern" | "key" | "work" => {
                         self.example(purpose)
@@ -347,6 +350,12 @@ impl Fuzz {
                     _ => (*self.pick(TEXTS)).to_owned(),
                 };
                 format!("{}::{kind}", quote(&text))
+            }
+            // Of a session of the current role, and of a command.
+            "bytea" if name == "number" && exact => {
+                "int8send(7) || int4send((SELECT oid FROM pg_roles WHERE rolname = current_user)::int4) \
+                 || decode(repeat('07', 16), 'hex') || convert_to('update fuzz.c', 'UTF8')"
+                    .to_owned()
             }
             "bytea" => format!("'\\x{}'::bytea", self.bytes(name, target, session)),
             "tid" => match self.rng.u32(0..5) {
@@ -511,7 +520,7 @@ fn check(calls: &Calls) {
     let never: Vec<_> = calls.iter().filter(|(_, (called, succeeded))| *called > 100 && *succeeded == 0).collect();
     let (called, succeeded) = calls.values().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     assert!(succeeded * 8 > called, "{succeeded} of {called} calls succeed: the input is too bad\n{calls:?}");
-    assert!(never.len() * 10 <= calls.len(), "never succeeded: {never:?}");
+    assert!(never.len() <= 5, "never succeeded: {never:?}");
 }
 
 #[test]
