@@ -140,6 +140,11 @@ SELECT docshard.insert_many('ft.special', ARRAY['{"_id": 1, "a": {"$code": "f", 
   '{"_id": 3, "a": {"$regularExpression": {"pattern": "b", "options": ""}}}']::jsonb[]) -> 'insertedCount' AS inserted;
 CREATE FOREIGN TABLE ft.special (_id int, doc jsonb OPTIONS (path '')) SERVER docshard OPTIONS (namespace 'ft.special');
 SELECT _id FROM ft.special WHERE doc @> '{"a": {"$code": "f"}}' OR doc @> '{"a": {"$undefined": true}}' OR doc @> '{"a": {"$regularExpression": {"pattern": "(", "options": ""}}}' ORDER BY 1;
+-- Several conditions on one path, of which one is a value that JSON lacks.
+CREATE FOREIGN TABLE ft.oids (_id int, o text OPTIONS (type 'objectId'), doc jsonb OPTIONS (path '')) SERVER docshard OPTIONS (namespace 'ft.types');
+SELECT _id FROM ft.oids WHERE doc @> '{"o": {"$oid": "0123456789abcdef01234567"}}' AND o = '0123456789abcdef01234567';
+SELECT _id FROM ft.oids WHERE o = '000000000000000000000001' AND doc @> '{"o": {"$oid": "0123456789abcdef01234567"}}';
+SELECT _id FROM ft.special WHERE doc @> '{"a": {"$regularExpression": {"pattern": "b", "options": ""}}}' AND doc ->> 'a' <> 'x' AND doc ->> 'a' IS NOT NULL;
 -- An array on the way to a column.
 SELECT docshard.insert_one('ft.nested', '{"_id": 1, "a": [{"b": 1}]}') IS NOT NULL AS inserted;
 CREATE FOREIGN TABLE ft.nested (b int OPTIONS (path 'a.b')) SERVER docshard OPTIONS (namespace 'ft.nested');

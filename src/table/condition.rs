@@ -467,8 +467,8 @@ pub fn all(bounds: impl Iterator<Item = Bound>) -> Bound {
 }
 
 /// True for a value of a type that JSON lacks, such as `{"$oid": …}`; not for operators.
-fn is_extended(value: &Json) -> bool {
-    ext_json::from_json(value).is_ok_and(|value| !matches!(value, Value::Object(_) | Value::Regex(..)))
+fn is_extended(json: &Json) -> bool {
+    json.get("$regex").is_none() && ext_json::from_json(json).is_ok_and(|value| !matches!(value, Value::Object(_)))
 }
 
 /// True if the operators have different names.
