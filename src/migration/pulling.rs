@@ -112,7 +112,7 @@ fn order_column(keeps_order: bool) -> &'static str {
     if keeps_order { ", field_order bytea" } else { "" }
 }
 
-/// Who pulls, and from whom.
+/// A pull session, and what it pulls.
 pub struct Pulling<'a> {
     pub puller: &'a mut ShardSession,
     /// the number of the move or change

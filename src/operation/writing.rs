@@ -158,7 +158,7 @@ fn insert_each(
     }
 }
 
-/// As [`insert_each`], of several documents of which one at least was refused by the collection's validator.
+/// As [`insert_each`], for documents of which the collection's validator has refused at least one.
 fn insert_valid(
     namespace: &str,
     documents: &[&Storable],

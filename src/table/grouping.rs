@@ -10,8 +10,8 @@
 //! * `min` and `max` are for types whose orders agree: strings only by their bytes.
 
 use super::column::{Column, Layout, Read};
-use super::condition::orders_by_bytes;
 use super::fitting::{fits, unproven, value_of};
+use super::matching::orders_by_bytes;
 use super::scan::{CollectionScan, Request};
 use crate::operation::arguments::{Arguments, Form};
 use crate::operation::reading;

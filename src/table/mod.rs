@@ -1,13 +1,14 @@
 //! Foreign tables: a collection as a table of PostgreSQL.
 //!
 //! * [`options`], [`column`]: the definition of a table, and values between documents and columns.
-//! * [`condition`], [`sorting`]: conditions and orders of SQL as filters and sorts of MongoDB.
+//! * [`condition`], [`matching`], [`bound`], [`sorting`]: conditions and orders of SQL as filters and sorts of MongoDB.
 //! * [`scan`]: reading; [`grouping`], [`sample`]: reading of groups, and of a sample; [`fitting`]: what these must not miss. [`document`], [`modify`],
 //!   [`origin`]: writing, of documents that were read; [`direct`]: of those that were not.
 //! * [`import`]: foreign tables for the collections of a database.
 //!
 //! What PostgreSQL's planner and executor call is in `pg::fdw`.
 
+mod bound;
 mod column;
 mod condition;
 mod direct;
@@ -15,6 +16,7 @@ mod document;
 mod fitting;
 mod grouping;
 mod import;
+mod matching;
 mod modify;
 mod options;
 mod origin;

@@ -1,7 +1,8 @@
 //! A scan of a foreign table: a find, whose documents become rows.
 
+use super::bound::{Bound, all};
 use super::column::{Column, Layout, Read, id_text};
-use super::condition::{Bound, Condition, all};
+use super::condition::Condition;
 use super::origin::Origin;
 use super::sorting;
 use crate::catalog::cache;
@@ -95,7 +96,7 @@ impl CollectionScan {
         &self.columns
     }
 
-    /// True for a column whose misfit hides the row: the condition that decides who sees the row is not true for it.
+    /// True if a row whose value does not fit this column is not shown: a condition that decides who sees the row reads the column.
     pub fn hides(&self, column: &Column) -> bool {
         self.hiding.contains(&column.number)
     }

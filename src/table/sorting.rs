@@ -4,7 +4,7 @@
 //! `NULLS FIRST`, or `DESC NULLS LAST`; a column that is `NOT NULL`, or that a condition compares with a value, has none.
 
 use super::column::Layout;
-use super::condition::orders_by_bytes;
+use super::matching::orders_by_bytes;
 use crate::pg::fdw::SortKey;
 use crate::pg::fdw::value::Scalar;
 use serde_json::{Map, Value as Json};

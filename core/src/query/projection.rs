@@ -8,24 +8,25 @@
 //!
 //! The stages `$project`, `$unset` and `$addFields` of a pipeline are projections, too.
 
+mod parse;
 mod slice;
+mod tree;
 
-use self::slice::Slice;
+use self::parse::{Dialect, Parser};
+use self::tree::{Mode, Node, Tree, computes, ends, is_positional, is_read, leaves};
 use crate::budget::{self, Evaluation};
-use crate::error::{Error, Kind, Result, bail, ensure, error};
+use crate::error::{Error, Kind, Result, bail, error};
 use crate::query::envelope;
 use crate::query::environment::Environment;
 use crate::query::expression::Expression;
-use crate::query::filter::{ElementCondition, Filter};
+use crate::query::filter::Filter;
 use crate::values::collation::Collator;
 use crate::values::document::ext_json;
 use crate::values::document::field_order::{Keeping, keeps_order};
-use crate::values::document::number::Number;
 use crate::values::document::raw::{RawArray, RawObject, RawValue, compare_keys};
 use crate::values::document::value::Value;
 use crate::values::document::write::{self, Part};
 use crate::values::path;
-use indexmap::IndexMap;
 use serde_json::{Map, Value as Json};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -44,42 +45,6 @@ pub struct Projection {
     positional: bool,
     /// documents keep the order of their fields, also those that had none
     ordered: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    Include,
-    Exclude,
-    /// existing fields are kept, computed fields are added or replace them
-    Add,
-}
-
-/// The dialect of a specification.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Dialect {
-    /// of a find
-    Find,
-    /// of the stage `$project`
-    Stage,
-}
-
-/// The named fields, by the components of their paths, in the order of the specification.
-type Tree = IndexMap<String, Node>;
-
-#[derive(Debug)]
-enum Node {
-    Leaf,
-    Branch(Tree),
-    /// `$slice`
-    Slice(Slice),
-    /// `$elemMatch`: the first element that matches
-    Element(ElementCondition),
-    /// the element by which the document matches
-    Positional,
-    /// the value of an expression
-    Computed(Box<Expression>),
-    /// the value of this position among those that are given
-    Given(usize),
 }
 
 impl Projection {
@@ -137,7 +102,20 @@ impl Projection {
         for (name, value) in specification {
             parser.field(name.clone(), value)?;
         }
-        parser.finish()
+        let parsed = parser.finish()?;
+        let projection = Projection::new(parsed.mode, parsed.fields, environment);
+        Ok(Projection { positional: parsed.positional, ..projection })
+    }
+
+    fn new(mode: Mode, fields: Tree, environment: &Environment) -> Projection {
+        let chosen = (mode == Mode::Include && fields.values().all(|node| matches!(node, Node::Leaf))).then(|| {
+            let mut names: Vec<String> = fields.keys().cloned().collect();
+            budget::steps(names.len());
+            names.sort_by(|a, b| compare_keys(a.as_bytes(), b.as_bytes()));
+            names
+        });
+        let collator = environment.collator().cloned();
+        Projection { mode, fields, chosen, collator, filter: None, positional: false, ordered: keeps_order() }
     }
 
     /// Parses the argument of the stages `$addFields` and `$set`.
@@ -149,16 +127,7 @@ impl Projection {
         for (name, value) in specification {
             parser.added(name.clone(), value)?;
         }
-        let collator = environment.collator().cloned();
-        Ok(Projection {
-            mode: Mode::Add,
-            fields: parser.fields,
-            chosen: None,
-            collator,
-            filter: None,
-            positional: false,
-            ordered: keeps_order(),
-        })
+        Ok(Projection::new(Mode::Add, parser.fields, environment))
     }
 
     /// Parses the argument of the stage `$unset`: one or more paths.
@@ -178,16 +147,7 @@ impl Projection {
             path::check_field_path(path)?;
             parser.add(path, Node::Leaf)?;
         }
-        let fields = parser.fields;
-        Ok(Projection {
-            mode: Mode::Exclude,
-            fields,
-            chosen: None,
-            collator: None,
-            filter: None,
-            positional: false,
-            ordered: keeps_order(),
-        })
+        Ok(Projection::new(Mode::Exclude, parser.fields, &environment))
     }
 
     /// True if it returns documents unchanged.
@@ -292,41 +252,6 @@ impl Assignments {
         let context = Context { root: document, collator: None, position: None, given: values };
         write::document(&context.put(Some(document), &self.fields)?)
     }
-}
-
-/// Visits the ends of a tree with their paths.
-fn ends(tree: &Tree, above: &str, visit: &mut impl FnMut(String, &Node)) {
-    for (name, node) in tree {
-        budget::text(above.len() + name.len());
-        match node {
-            Node::Branch(fields) => ends(fields, &format!("{above}{name}."), visit),
-            end => visit(format!("{above}{name}"), end),
-        }
-    }
-}
-
-/// Collects the paths that computed fields read; false if they read the whole document.
-fn is_read(tree: &Tree, paths: &mut BTreeSet<String>) -> bool {
-    tree.values().inspect(|_| budget::step()).all(|node| match node {
-        Node::Branch(fields) => is_read(fields, paths),
-        Node::Computed(expression) => expression.fields_read().is_some_and(|read| {
-            paths.extend(read);
-            true
-        }),
-        _ => true,
-    })
-}
-
-/// Collects the paths of a tree; false if any of them does not end in a leaf.
-fn leaves(tree: &Tree, above: &str, paths: &mut Vec<String>) -> bool {
-    tree.iter().inspect(|(name, _)| budget::text(above.len() + name.len())).all(|(name, node)| match node {
-        Node::Leaf => {
-            paths.push(format!("{above}{name}"));
-            true
-        }
-        Node::Branch(tree) => leaves(tree, &format!("{above}{name}."), paths),
-        Node::Slice(_) | Node::Element(_) | Node::Positional | Node::Computed(_) | Node::Given(_) => false,
-    })
 }
 
 /// The surroundings of a value in a walk: `$slice` does not apply to arrays in arrays.
@@ -517,305 +442,4 @@ impl<'a> Context<'a> {
             .and_then(|position| array.get(position))
             .ok_or_else(|| error!(51246, "positional operator '.$' couldn't find a matching element in the array"))
     }
-}
-
-/// True if a positional path leads through the fields.
-fn is_positional(fields: &Tree) -> bool {
-    fields.values().inspect(|_| budget::step()).any(|node| match node {
-        Node::Positional => true,
-        Node::Branch(fields) => is_positional(fields),
-        _ => false,
-    })
-}
-
-/// True if a field below is computed.
-fn computes(fields: &Tree) -> bool {
-    fields.values().inspect(|_| budget::step()).any(|node| match node {
-        Node::Computed(_) => true,
-        Node::Branch(fields) => computes(fields),
-        _ => false,
-    })
-}
-
-struct Parser<'p> {
-    environment: &'p Environment,
-    dialect: Dialect,
-    /// set by the first field other than `_id`
-    mode: Option<Mode>,
-    /// the mode of `_id`
-    id: Option<Mode>,
-    /// the operators' mode, if nothing else decides
-    fallback: Option<Mode>,
-    positional: bool,
-    /// true if there is an `$elemMatch`
-    element: bool,
-    fields: Tree,
-}
-
-const POSITION_AND_ELEMENT: &str = "Cannot specify positional operator and $elemMatch.";
-
-impl<'p> Parser<'p> {
-    fn new(environment: &'p Environment, dialect: Dialect) -> Parser<'p> {
-        Parser {
-            environment,
-            dialect,
-            mode: None,
-            id: None,
-            fallback: None,
-            positional: false,
-            element: false,
-            fields: Tree::new(),
-        }
-    }
-
-    fn field(&mut self, path: String, value: &Json) -> Result<()> {
-        budget::bytes(path.len());
-        if self.dialect == Dialect::Find {
-            if let Some(array) = path.strip_suffix(".$") {
-                return self.positional(array, value);
-            }
-            if path.contains(".$.") {
-                return Err(misplaced_position());
-            }
-        }
-        let in_stage = self.dialect != Dialect::Find;
-        ensure!(
-            !in_stage || !path.ends_with(".$"),
-            31324,
-            "Cannot use positional projection in aggregation projection"
-        );
-        path::check_field_path(&path)?;
-        let mode = match value {
-            Json::Object(fields) if is_document(fields) => {
-                if fields.is_empty() {
-                    bail!(51270, "An empty sub-projection is not a valid value. Found empty object at path {path}");
-                }
-                return fields.iter().try_for_each(|(name, value)| self.field(format!("{path}.{name}"), value));
-            }
-            Json::Object(fields) if self.dialect == Dialect::Find && is_find_operator(fields) => {
-                return self.operator(&path, fields);
-            }
-            Json::Bool(included) => mode_of(*included),
-            Json::Number(_) => mode_of(is_nonzero(value)?),
-            Json::Object(fields) if fields.keys().next().is_some_and(|name| name.starts_with("$number")) => {
-                mode_of(is_nonzero(value)?)
-            }
-            Json::Object(fields) => {
-                ensure!(
-                    fields.len() == 1 || !is_plain(fields),
-                    16410,
-                    "FieldPath field names may not start with '$', at {path}. An expression must contain exactly one field"
-                );
-                if let Some(name) = single_operator(fields).filter(|name| !Expression::is_known(name)) {
-                    bail!(31325, "Unknown expression {name}");
-                }
-                return self.computed(&path, value);
-            }
-            value => return self.computed(&path, value),
-        };
-        if path == "_id" {
-            self.id = Some(mode);
-        } else {
-            self.decide(mode, &path)?;
-        }
-        self.add(&path, Node::Leaf)
-    }
-
-    /// Checks that all fields have the same mode.
-    fn decide(&mut self, mode: Mode, path: &str) -> Result<()> {
-        if *self.mode.get_or_insert(mode) == mode {
-            return Ok(());
-        }
-        Err(match mode {
-            Mode::Exclude => error!(31254, "Cannot do exclusion on field {path} in inclusion projection"),
-            _ => error!(31253, "Cannot do inclusion on field {path} in exclusion projection"),
-        })
-    }
-
-    fn computed(&mut self, path: &str, value: &Json) -> Result<()> {
-        if value.as_object().is_some_and(|fields| fields.contains_key("$meta")) {
-            bail!(Kind::NotImplemented, "the projection operator $meta in a projection is not supported yet");
-        }
-        let expression = Expression::parse(value, self.environment)?;
-        if path == "_id" {
-            self.id = Some(Mode::Include);
-        } else if *self.mode.get_or_insert(Mode::Include) != Mode::Include {
-            return Err(match value {
-                Json::Object(fields) if single_operator(fields).is_some_and(Expression::is_known) => {
-                    error!(31252, "Cannot use expression other than $meta in exclusion projection, at {path}")
-                }
-                _ => error!(31310, "Cannot use an expression {path}: {value} in an exclusion projection"),
-            });
-        }
-        self.add(path, Node::Computed(Box::new(expression)))
-    }
-
-    /// Adds a field of `$addFields`; documents that are not expressions are parsed field by field.
-    fn added(&mut self, path: String, value: &Json) -> Result<()> {
-        budget::bytes(path.len());
-        path::check_field_path(&path)?;
-        match value {
-            Json::Object(fields) if is_plain(fields) && !fields.is_empty() && single_operator(fields).is_none() => {
-                fields.iter().try_for_each(|(name, value)| {
-                    ensure!(
-                        !name.starts_with('$'),
-                        40181,
-                        "an expression specification must contain exactly one field, the name of the expression. Found \
-                         {} fields, at {path}",
-                        fields.len()
-                    );
-                    ensure!(
-                        !name.contains('.'),
-                        40183,
-                        "cannot use dotted field name '{name}' in a sub object, at {path}"
-                    );
-                    self.added(format!("{path}.{name}"), value)
-                })
-            }
-            value => {
-                let expression = Expression::parse(value, self.environment)?;
-                self.add(&path, Node::Computed(Box::new(expression))).map_err(|collision| {
-                    let message = format!("specification contains two conflicting paths: {}", collision.message);
-                    collision.with_kind(40176).with_message(message)
-                })
-            }
-        }
-    }
-
-    /// `{"array.$": 1}`.
-    fn positional(&mut self, array: &str, value: &Json) -> Result<()> {
-        if array.is_empty() || array.ends_with(".$") || array.contains(".$.") {
-            return Err(misplaced_position());
-        }
-        path::check_field_path(array)?;
-        let included = match ext_json::from_json(value) {
-            Ok(Value::Bool(included)) => included,
-            Ok(number @ Value::Number(_)) => number != Value::Number(Number::Int(0)),
-            _ if ext_json::document(value).is_some() => {
-                bail!(31271, "positional projection cannot be used with an expression or sub object, at {array}")
-            }
-            _ => bail!(31308, "positional projection cannot be used with a literal, at {array}"),
-        };
-        ensure!(included, 31395, "positional projection cannot be used with exclusion, at {array}");
-        ensure!(!self.element, 31256, "{POSITION_AND_ELEMENT}");
-        if std::mem::replace(&mut self.positional, true) {
-            bail!(31276, "Cannot specify more than one positional projection per query.");
-        }
-        self.decide(Mode::Include, array)?;
-        self.add(array, Node::Positional)
-    }
-
-    /// `$slice` or `$elemMatch`.
-    fn operator(&mut self, path: &str, operators: &Map<String, Json>) -> Result<()> {
-        match (operators.len(), operators.get("$slice"), operators.get("$elemMatch")) {
-            (1, Some(argument), _) => {
-                self.fallback = Some(Mode::Exclude);
-                self.add(path, Node::Slice(Slice::parse(argument)?))
-            }
-            (1, _, Some(argument)) if ext_json::document(argument).is_some() => {
-                ensure!(!path.contains('.'), 31275, "Cannot use $elemMatch projection on a nested field");
-                ensure!(!self.positional, 31255, "{POSITION_AND_ELEMENT}");
-                self.element = true;
-                self.fallback.get_or_insert(Mode::Include);
-                self.add(path, Node::Element(ElementCondition::parse(argument, self.environment)?))
-            }
-            (1, ..) => bail!(31274, "elemMatch: Invalid argument, object required"),
-            _ => bail!(
-                16410,
-                "an expression specification must contain exactly one field, found {} at {path}",
-                operators.len()
-            ),
-        }
-    }
-
-    fn add(&mut self, path: &str, leaf: Node) -> Result<()> {
-        let mut tree = &mut self.fields;
-        let mut remaining = path;
-        loop {
-            let (name, rest) = path::split(remaining);
-            let Some(rest) = rest else {
-                return match tree.insert(name.to_owned(), leaf) {
-                    None => Ok(()),
-                    Some(_) => bail!(31250, "Path collision at {path}"),
-                };
-            };
-            match tree.entry(name.to_owned()).or_insert_with(|| Node::Branch(Tree::new())) {
-                Node::Branch(branch) => tree = branch,
-                _ => bail!(31249, "Path collision at {path} remaining portion {rest}"),
-            }
-            remaining = rest;
-        }
-    }
-
-    fn finish(self) -> Result<Projection> {
-        let Parser { environment, mode, id, fallback, positional, mut fields, .. } = self;
-        // `_id` decides only if no other field does, and `$slice` only if `_id` does not.
-        let including = fallback.filter(|mode| *mode == Mode::Include);
-        let mode = mode.or(including).or(id).or(fallback).unwrap_or(Mode::Exclude);
-        match (mode, id) {
-            (Mode::Include, None) => {
-                fields.entry("_id".to_owned()).or_insert(Node::Leaf);
-            }
-            (mode, Some(id)) if id != mode => {
-                if matches!(fields.get("_id"), Some(Node::Computed(_))) {
-                    bail!(31252, "Cannot use expression other than $meta in exclusion projection, at _id");
-                }
-                fields.shift_remove("_id");
-            }
-            _ => {}
-        }
-        let chosen = (mode == Mode::Include && fields.values().all(|node| matches!(node, Node::Leaf))).then(|| {
-            let mut names: Vec<String> = fields.keys().cloned().collect();
-            budget::steps(names.len());
-            names.sort_by(|a, b| compare_keys(a.as_bytes(), b.as_bytes()));
-            names
-        });
-        Ok(Projection {
-            mode,
-            fields,
-            chosen,
-            collator: environment.collator().cloned(),
-            filter: None,
-            positional,
-            ordered: keeps_order(),
-        })
-    }
-}
-
-fn misplaced_position() -> Error {
-    error!(31394, "Positional projection may only be used at the end of a path, and once in it, for example: a.b.$")
-}
-
-/// The name of a single operator; None for several fields and for a value of an extended type.
-fn single_operator(fields: &Map<String, Json>) -> Option<&str> {
-    let name = fields.keys().next().filter(|name| fields.len() == 1 && name.starts_with('$'))?;
-    is_plain(fields).then_some(name.as_str())
-}
-
-/// True for an object without the name of an extended type.
-fn is_plain(fields: &Map<String, Json>) -> bool {
-    matches!(ext_json::extended_value(fields), Ok(None))
-}
-
-/// True for a document that is neither an operator nor a value of an extended type. The first name decides.
-fn is_document(fields: &Map<String, Json>) -> bool {
-    !fields.keys().next().is_some_and(|name| name.starts_with('$'))
-}
-
-/// True for `$elemMatch`, and for `$slice` with numbers; `$slice` with other arguments is an expression.
-fn is_find_operator(fields: &Map<String, Json>) -> bool {
-    let number = |json: &Json| matches!(ext_json::from_json(json), Ok(Value::Number(_)));
-    match fields.get("$slice") {
-        Some(Json::Array(items)) => fields.len() != 1 || !(2..=3).contains(&items.len()) || items.iter().all(number),
-        Some(_) => true,
-        None => fields.contains_key("$elemMatch"),
-    }
-}
-
-fn mode_of(included: bool) -> Mode {
-    if included { Mode::Include } else { Mode::Exclude }
-}
-
-fn is_nonzero(json: &Json) -> Result<bool> {
-    Ok(ext_json::from_json(json)? != Value::Number(Number::Int(0)))
 }

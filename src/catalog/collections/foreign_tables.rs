@@ -10,8 +10,7 @@ use docshard_core::sql::param::Param;
 use docshard_core::sql::quote::quote_literal;
 use std::time::{Duration, Instant};
 
-/// How long a rename waits in total for other transactions that use the foreign tables. While it waits, nobody can use the tables that it has
-/// changed.
+/// How long a rename waits, in total, for transactions that use the foreign tables. Nobody can use the tables that it has changed until it ends.
 const MOST_WAIT: Duration = Duration::from_secs(1);
 
 /// Changes the option `namespace` of the foreign tables of a collection that was renamed. The caller need not own them: a foreign table gives no right to its

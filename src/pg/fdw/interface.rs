@@ -135,7 +135,7 @@ pub trait Wrapper: Sync {
 
 /// A foreign table. It is kept until PostgreSQL says that the relation has changed.
 pub trait Table {
-    /// The estimated number of rows without conditions, from what is known without asking other servers; None if nothing is.
+    /// The estimated number of rows of the whole table, without asking another server; None if nothing is known.
     fn estimate(&self) -> Result<Option<f64>>;
     /// The number of rows without conditions according to the other servers' statistics.
     fn rows(&self) -> Result<f64>;
@@ -270,8 +270,8 @@ pub(super) fn wrapper() -> &'static dyn Wrapper {
     WRAPPER.get().copied().unwrap_or_else(|| unreachable!("callbacks are known after the handler was called"))
 }
 
-/// Reads or writes with the rights of `user`, who is the owner of a view through which the caller does. The caller gets no report of what a
-/// document violates, which may have fields that the view hides.
+/// Reads or writes with the rights of `user`: of the current user, or of the owner of the view that the current user names. In the second case an
+/// error does not say what a document violates, as the view may hide its fields.
 pub(super) fn with_rights_of<T>(user: pg_sys::Oid, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let is_other = user != pg_sys::InvalidOid && user != server::current_user();
     user::as_checked_user(user, work).map_err(|mut error| {

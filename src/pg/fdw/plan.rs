@@ -16,7 +16,7 @@ use serde_json::{Value as Json, json};
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
 
-/// The estimate for a table of which nothing is known.
+/// The number of rows that is assumed if there is no estimate.
 const DEFAULT_ROWS: f64 = 1000.0;
 /// The cost of a round trip to the shards, in the planner's units.
 pub(super) const ROUND_TRIP: f64 = 25.0;

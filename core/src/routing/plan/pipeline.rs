@@ -72,7 +72,7 @@ pub fn plan(
     let destinations = search.destinations()?;
     let order = if division.order.is_some() { Order::Ascending } else { Order::None };
     let (inner, source, mut stages) = {
-        // A group takes values from documents, of which nothing else remains.
+        // `$group` returns only computed values, so the order of the fields that it reads is not needed.
         let _keeping = Keeping::order_only_if(!division.at_shards.begins_with_group());
         source(search, options, destinations.len() == 1)?
     };

@@ -58,7 +58,7 @@ pub fn keeps_order() -> bool {
     KEEPS.get()
 }
 
-/// The number of bytes of a position among so many.
+/// The number of bytes for each position in an object with `count` fields.
 fn width(count: usize) -> usize {
     match count {
         0..=0x100 => 1,
@@ -75,15 +75,15 @@ pub(super) struct FieldOrder<'a> {
 }
 
 impl<'a> FieldOrder<'a> {
-    /// The order in the bytes behind the last value of an object with so many fields; None if the order is jsonb's. Bytes of another length
-    /// are none.
+    /// Reads the bytes behind the last value of an object with `count` fields. None if there are none, since the order is jsonb's, or if their
+    /// number is wrong.
     #[inline]
     pub(super) fn read(bytes: &'a [u8], count: usize) -> Option<Self> {
         let width = width(count);
         (!bytes.is_empty() && bytes.len() == count * width).then_some(Self { bytes, width })
     }
 
-    /// The order at the beginning of bytes, of which it takes as many as so many fields need; None if they are no order.
+    /// Reads the order of an object with `count` fields from the beginning of `bytes`; returns it and the rest. None if it is not valid.
     pub(super) fn split_from(bytes: &'a [u8], count: usize) -> Option<(Self, &'a [u8])> {
         let (order, rest) = bytes.split_at_checked(count * width(count))?;
         Self::read(order, count).filter(|order| order.is_valid()).map(|order| (order, rest))

@@ -1,0 +1,88 @@
+//! The fields that a projection names, as a tree.
+
+use super::slice::Slice;
+use crate::budget;
+use crate::query::expression::Expression;
+use crate::query::filter::ElementCondition;
+use indexmap::IndexMap;
+use std::collections::BTreeSet;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    Include,
+    Exclude,
+    /// existing fields are kept, computed fields are added or replace them
+    Add,
+}
+
+/// The named fields, by the components of their paths, in the order of the specification.
+pub(super) type Tree = IndexMap<String, Node>;
+
+#[derive(Debug)]
+pub(super) enum Node {
+    Leaf,
+    Branch(Tree),
+    /// `$slice`
+    Slice(Slice),
+    /// `$elemMatch`: the first element that matches
+    Element(ElementCondition),
+    /// the element by which the document matches
+    Positional,
+    /// the value of an expression
+    Computed(Box<Expression>),
+    /// the value of this position among those that are given
+    Given(usize),
+}
+
+/// Visits the ends of a tree with their paths.
+pub(super) fn ends(tree: &Tree, above: &str, visit: &mut impl FnMut(String, &Node)) {
+    for (name, node) in tree {
+        budget::text(above.len() + name.len());
+        match node {
+            Node::Branch(fields) => ends(fields, &format!("{above}{name}."), visit),
+            end => visit(format!("{above}{name}"), end),
+        }
+    }
+}
+
+/// Collects the paths that computed fields read; false if they read the whole document.
+pub(super) fn is_read(tree: &Tree, paths: &mut BTreeSet<String>) -> bool {
+    tree.values().inspect(|_| budget::step()).all(|node| match node {
+        Node::Branch(fields) => is_read(fields, paths),
+        Node::Computed(expression) => expression.fields_read().is_some_and(|read| {
+            paths.extend(read);
+            true
+        }),
+        _ => true,
+    })
+}
+
+/// Collects the paths of a tree; false if any of them does not end in a leaf.
+pub(super) fn leaves(tree: &Tree, above: &str, paths: &mut Vec<String>) -> bool {
+    tree.iter().inspect(|(name, _)| budget::text(above.len() + name.len())).all(|(name, node)| match node {
+        Node::Leaf => {
+            paths.push(format!("{above}{name}"));
+            true
+        }
+        Node::Branch(tree) => leaves(tree, &format!("{above}{name}."), paths),
+        Node::Slice(_) | Node::Element(_) | Node::Positional | Node::Computed(_) | Node::Given(_) => false,
+    })
+}
+
+/// True if a positional path leads through the fields.
+pub(super) fn is_positional(fields: &Tree) -> bool {
+    fields.values().inspect(|_| budget::step()).any(|node| match node {
+        Node::Positional => true,
+        Node::Branch(fields) => is_positional(fields),
+        _ => false,
+    })
+}
+
+/// True if a field below is computed.
+pub(super) fn computes(fields: &Tree) -> bool {
+    fields.values().inspect(|_| budget::step()).any(|node| match node {
+        Node::Computed(_) => true,
+        Node::Branch(fields) => computes(fields),
+        _ => false,
+    })
+}
