@@ -5,11 +5,9 @@ use super::request::{MoveRequest, MoveResult, RangeRequest};
 use super::{adopt, coordinator, range, recovery};
 use crate::catalog::cluster::identity;
 use crate::catalog::cluster::move_exclusion::ABORT;
-use crate::pg::error::{Error, Result};
-use crate::pg::process::job;
+use crate::pg::error::Result;
+use crate::pg::process::job::{self, from_json, to_json};
 use crate::storage::lock::{self, Mode, Tag};
-use docshard_core::error::{Kind, error};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 const MOVE: &str = "move chunk";
@@ -26,18 +24,6 @@ pub fn init() {
     job::register(COMPLETE, |id| to_json(recovery::recover_one(from_json(id)?)?));
     job::register(ADOPT, |name| adopt::run(from_json(name)?));
     job::register(ABORT, |id| to_json(abort(from_json(id)?)?));
-}
-
-fn to_json(value: impl Serialize) -> Result<Value> {
-    serde_json::to_value(value).map_err(malformed)
-}
-
-fn from_json<'a, T: Deserialize<'a>>(json: &'a Value) -> Result<T> {
-    T::deserialize(json).map_err(malformed)
-}
-
-fn malformed(error: serde_json::Error) -> Error {
-    error!(Kind::InternalError, "malformed message between background workers: {error}")
 }
 
 /// Moves a chunk in a background worker and waits for it. A cancel aborts the move.

@@ -40,7 +40,7 @@ pub(super) struct Copying {
     old_key: String,
     key: String,
     batch: i32,
-    rounds: i32,
+    pub(super) rounds: i32,
     lag: usize,
     /// the number of documents that the recipients have
     pub(super) documents: i64,

@@ -255,7 +255,7 @@ impl Copying {
         }
         layout::replace(&change.of, &change.copy, &change.layout)?;
         let stall = i64::try_from(frozen.elapsed().as_millis()).unwrap_or(i64::MAX);
-        resharding::set_stall(change.id, stall, self.documents)?;
+        resharding::set_stall(change.id, stall, self.documents, self.rounds)?;
         job::check_wanted()?;
         if !resharding::advance(change.id, State::Running, State::Committed)? {
             return Err(super::abort::aborted());

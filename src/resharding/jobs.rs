@@ -2,10 +2,8 @@
 
 use super::request::{Request, Resharded};
 use super::{abort, coordinator, settle};
-use crate::pg::error::{Error, Result};
-use crate::pg::process::job;
-use docshard_core::error::{Kind, error};
-use serde::{Deserialize, Serialize};
+use crate::pg::error::Result;
+use crate::pg::process::job::{self, from_json, to_json};
 use serde_json::{Value, json};
 
 const RESHARD: &str = "reshard collection";
@@ -17,18 +15,6 @@ pub(super) fn init() {
     job::register(RESHARD, |request| to_json(coordinator::run(&from_json(request)?)?));
     job::register(ABORT, |id| to_json(abort::abort(from_json(id)?)?));
     job::register(RECOVER, |_| to_json(settle::recover()?));
-}
-
-fn to_json(value: impl Serialize) -> Result<Value> {
-    serde_json::to_value(value).map_err(malformed)
-}
-
-fn from_json<'a, T: Deserialize<'a>>(json: &'a Value) -> Result<T> {
-    T::deserialize(json).map_err(malformed)
-}
-
-fn malformed(error: serde_json::Error) -> Error {
-    error!(Kind::InternalError, "malformed message between background workers: {error}")
 }
 
 /// Changes a collection's layout in a background worker and waits for it. A cancel aborts the change.

@@ -151,9 +151,9 @@ statements! {
              updated_at = clock_timestamp() WHERE id = $1 AND state = 'running'"
     }
 
-    /// Sets for how long writers have waited, in milliseconds, and the number of documents.
-    pub fn set_stall(id: i64, millis: i64, documents: i64) {
-        run "UPDATE docshard_catalog.resharding SET stall_ms = $2, documents = $3 WHERE id = $1"
+    /// Sets for how long writers have waited, in milliseconds, and the numbers of documents and rounds.
+    pub fn set_stall(id: i64, millis: i64, documents: i64, rounds: i32) {
+        run "UPDATE docshard_catalog.resharding SET stall_ms = $2, documents = $3, rounds = $4 WHERE id = $1"
     }
 
     /// Sets how often the decision was put off.

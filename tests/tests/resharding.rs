@@ -291,6 +291,7 @@ fn writers_go_on_while_a_collection_gets_other_layouts() {
         .collect();
     assert_eq!(shards, ["shard1"]);
     check_clean(&cluster);
+    assert!(cluster.router.value::<i32>("SELECT max(rounds) FROM docshard.resharding") > 0, "writes were copied");
 }
 
 #[test]

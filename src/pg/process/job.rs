@@ -16,6 +16,7 @@ use docshard_core::error::report::Fields;
 use docshard_core::error::sqlstate::{self, SqlState};
 use docshard_core::error::{Kind, bail, error};
 use pgrx::{pg_guard, pg_sys};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::sync::Mutex;
@@ -32,6 +33,20 @@ pub fn register(name: &'static str, job: Job) {
     if !jobs.iter().any(|(known, _)| *known == name) {
         jobs.push((name, job));
     }
+}
+
+/// A request or an answer as JSON.
+pub fn to_json(value: impl Serialize) -> Result<Value> {
+    serde_json::to_value(value).map_err(malformed)
+}
+
+/// Reads a request or an answer.
+pub fn from_json<'a, T: Deserialize<'a>>(json: &'a Value) -> Result<T> {
+    T::deserialize(json).map_err(malformed)
+}
+
+fn malformed(error: serde_json::Error) -> Error {
+    error!(Kind::InternalError, "malformed message between background workers: {error}")
 }
 
 /// The largest answer, in bytes; longer ones are truncated.
