@@ -29,15 +29,14 @@ pub fn note(namespace: &str) {
     }
     // SAFETY: reads backend-local state, and makes the next command have another number.
     let (level, command) = unsafe { (pg_sys::GetCurrentTransactionNestLevel(), pg_sys::GetCurrentCommandId(true)) };
-    add(Written { namespace: namespace.to_owned(), level, command });
+    add(level, command, namespace);
 }
 
-fn add(new: Written) {
+fn add(level: i32, command: pg_sys::CommandId, namespace: &str) {
     WRITES.with_borrow_mut(|writes| {
-        let known = writes.iter_mut().find(|known| known.level == new.level && known.namespace == new.namespace);
-        match known {
-            Some(known) => known.command = known.command.max(new.command),
-            None => writes.push(new),
+        match writes.iter_mut().find(|known| known.level == level && known.namespace == namespace) {
+            Some(known) => known.command = known.command.max(command),
+            None => writes.push(Written { namespace: namespace.to_owned(), level, command }),
         }
     });
 }
@@ -58,7 +57,7 @@ fn on_event(event: Event) {
             let (ended, kept) = WRITES.take().into_iter().partition(|written| written.level >= level);
             WRITES.set(kept);
             let ended: Vec<Written> = ended;
-            ended.into_iter().for_each(|written| add(Written { level: level - 1, ..written }));
+            ended.iter().for_each(|written| add(level - 1, written.command, &written.namespace));
         }
     }
 }

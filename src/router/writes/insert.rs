@@ -256,9 +256,11 @@ fn violations_of_batch(collection: &Collection, batch: &[impl Borrow<Storable>])
         reading::read_each(collection, &destinations, &statements)?.into_iter().zip(positions)
     {
         while let Some(row) = stream.next_row()? {
-            let of_shard: Refused = serde_json::from_slice(row.bytes(0)).unwrap_or_default();
-            let known = |(at, info): (usize, _)| positions.get(at).map(|position| (*position, info));
-            refused.extend(of_shard.into_iter().filter_map(known));
+            let malformed = || Error::protocol_violation("malformed answer of find_violations");
+            let of_shard: Refused = serde_json::from_slice(row.bytes(0)).map_err(|_| malformed())?;
+            for (at, info) in of_shard {
+                refused.push((*positions.get(at).ok_or_else(malformed)?, info));
+            }
         }
     }
     refused.sort_unstable_by_key(|(index, _)| *index);
