@@ -8,9 +8,10 @@
 //!
 //! The stages `$project`, `$unset` and `$addFields` of a pipeline are projections, too.
 
-mod parse;
 mod slice;
 mod tree;
+
+mod parse;
 
 use self::parse::{Dialect, Parser};
 use self::tree::{Mode, Node, Tree, computes, ends, is_positional, is_read, leaves};
