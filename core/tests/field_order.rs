@@ -4,6 +4,8 @@ mod common;
 
 use bson::{Bson, Document, doc};
 use common::bson_documents::documents;
+use docshard_core::query::filter::Filter;
+use docshard_core::query::update::Update;
 use docshard_core::values::document::bson::read;
 use docshard_core::values::document::bson::write::{Item, Writer};
 use docshard_core::values::document::detached::{attach, detach};
@@ -13,6 +15,7 @@ use docshard_core::values::document::value::Value;
 use docshard_core::values::document::{ext_json, normalise, print, write};
 use docshard_core::values::order;
 use proptest::prelude::*;
+use serde_json::{Value as Json, json};
 
 /// What is stored of a client's document.
 fn stored(bytes: &[u8]) -> Vec<u8> {
@@ -146,4 +149,110 @@ fn without_the_wish_no_order_is_kept() {
         write::value(&value).unwrap()
     };
     assert_eq!(kept, plain);
+}
+
+/// The document after an update by SQL, whose own values have no order.
+fn updated(document: Document, update: &Json) -> Document {
+    let stored = stored(&document.to_vec().unwrap());
+    let update = Update::parse(update).unwrap();
+    let after = update.apply(raw::document(&stored).unwrap(), &[]).unwrap().unwrap();
+    raw::validate(&after).unwrap();
+    Document::from_reader(returned(&after).as_slice()).unwrap()
+}
+
+#[test]
+fn updates_by_sql_keep_what_clients_have_given() {
+    let named = || doc! { "_id": 1, "name": { "y": 1, "x": 2, "z": 3 } };
+    let name = |name: Document| doc! { "_id": 1, "name": name };
+    for (update, expected) in [
+        (json!({"$set": {"name.a": 4}}), doc! { "y": 1, "x": 2, "z": 3, "a": 4 }),
+        (json!({"$unset": {"name.z": ""}}), doc! { "y": 1, "x": 2 }),
+        (json!({"$rename": {"name.x": "name.a"}}), doc! { "y": 1, "z": 3, "a": 2 }),
+        (json!({"$set": {"name.x": 5}}), doc! { "y": 1, "x": 5, "z": 3 }),
+    ] {
+        assert_eq!(updated(named(), &update).to_vec().unwrap(), name(expected).to_vec().unwrap(), "{update}");
+    }
+    let counted = || doc! { "_id": 1, "n": 5_i64, "o": { "n": 6_i64 }, "list": [7_i64, { "b": 1, "a": 2 }] };
+    for (update, expected) in [
+        (
+            json!({"$inc": {"n": 1}}),
+            doc! { "_id": 1, "n": 6_i64, "o": { "n": 6_i64 }, "list": [7_i64, { "b": 1, "a": 2 }] },
+        ),
+        (
+            json!({"$mul": {"o.n": 2}}),
+            doc! { "_id": 1, "n": 5_i64, "o": { "n": 12_i64 }, "list": [7_i64, { "b": 1, "a": 2 }] },
+        ),
+        (
+            json!({"$bit": {"list.0": {"and": 3}}}),
+            doc! { "_id": 1, "n": 5_i64, "o": { "n": 6_i64 }, "list": [3_i64, { "b": 1, "a": 2 }] },
+        ),
+        (
+            json!({"$set": {"list.1.c": 1}}),
+            doc! { "_id": 1, "n": 5_i64, "o": { "n": 6_i64 }, "list": [7_i64, { "b": 1, "a": 2, "c": 1 }] },
+        ),
+        (
+            json!({"$inc": {"n": 0.5}}),
+            doc! { "_id": 1, "n": 5.5, "o": { "n": 6_i64 }, "list": [7_i64, { "b": 1, "a": 2 }] },
+        ),
+    ] {
+        let found = updated(counted(), &update);
+        for (name, value) in &expected {
+            assert_eq!(found.get(name), Some(value), "{update}: {found}");
+        }
+    }
+}
+
+#[test]
+fn upserts_keep_the_longs_of_filters() {
+    let _keeping = Keeping::order();
+    let filter = json!({"_id": {"$numberLong": "5"}, "$and": [{"k": {"$eq": {"$numberLong": "6"}}}],
+        "e": {"b": {"$numberLong": "7"}, "a": [{"$numberLong": "8"}, 9]}, "l": {"$gt": {"$numberLong": "1"}}});
+    let filter = Filter::parse(&filter).unwrap();
+    let made = |update: Update| Document::from_reader(returned(&update.upsert(&filter).unwrap()).as_slice()).unwrap();
+    let expected = doc! { "_id": 5_i64, "e": { "b": 7_i64, "a": [8_i64, 9] }, "k": 6_i64, "z": 1 };
+    let found = made(Update::parse(&json!({"$set": {"z": 1}})).unwrap());
+    assert_eq!(found.get("_id"), expected.get("_id"));
+    assert_eq!((found.get("e"), found.get("k")), (expected.get("e"), expected.get("k")));
+    assert_eq!(made(Update::parse_replacement(&json!({"z": 1})).unwrap()), doc! { "_id": 5_i64, "z": 1 });
+}
+
+#[test]
+fn a_filter_of_a_command_keeps_the_longs_that_an_upsert_stores() {
+    let update = doc! { "update": "c", "updates": [{ "q": { "_id": 5_i64, "n": { "$gt": 6_i64 }, "$and": [{ "e": [7_i64] }] }, "u": { "$set": { "a": 1 } } }] };
+    let json = read::parse(&update.to_vec().unwrap()).unwrap();
+    let expected = json!({"_id": {"$numberLong": "5"}, "n": {"$gt": 6}, "$and": [{"e": [{"$numberLong": "7"}]}]});
+    assert_eq!(json.pointer("/updates/0/q"), Some(&expected));
+    let modify = doc! { "findAndModify": "c", "query": { "_id": 5_i64 }, "update": { "$set": { "a": 1 } } };
+    let json = read::parse(&modify.to_vec().unwrap()).unwrap();
+    assert_eq!(json.pointer("/query"), Some(&json!({"_id": {"$numberLong": "5"}})));
+}
+
+#[test]
+fn a_scope_keeps_its_longs() {
+    let _keeping = Keeping::order();
+    let scope = json!({"a": {"$code": "f", "$scope": {"z": {"$numberLong": "1"}, "b": 2}}});
+    let update = Update::parse_replacement(&scope).unwrap();
+    let before = stored(&doc! { "_id": 1 }.to_vec().unwrap());
+    let after = update.apply(raw::document(&before).unwrap(), &[]).unwrap().unwrap();
+    let expected = bson::JavaScriptCodeWithScope { code: "f".to_owned(), scope: doc! { "z": 1_i64, "b": 2 } };
+    assert_eq!(returned(&after), doc! { "_id": 1, "a": expected }.to_vec().unwrap());
+}
+
+#[test]
+fn the_id_comes_first_after_a_pipeline() {
+    let _keeping = Keeping::order();
+    let before = stored(&doc! { "_id": 1, "y": 2 }.to_vec().unwrap());
+    let update = Update::parse(&json!([{"$replaceWith": {"q": "$y", "_id": "$_id", "a": 1}}])).unwrap();
+    let after = update.apply(raw::document(&before).unwrap(), &[]).unwrap().unwrap();
+    assert_eq!(returned(&after), doc! { "_id": 1, "q": 2, "a": 1 }.to_vec().unwrap());
+}
+
+/// With a comparison of each name with each other, this took minutes.
+#[test]
+fn an_upsert_of_many_fields_ends() {
+    let fields: serde_json::Map<String, Json> = (0..200_000).map(|n| (format!("f{n}"), json!(5))).collect();
+    let filter = Filter::parse(&Json::Object(fields)).unwrap();
+    let update = Update::parse(&json!({"$set": {"z": 1}})).unwrap();
+    let made = update.upsert(&filter).unwrap();
+    assert_eq!(raw::document(&made).unwrap().len(), 200_001);
 }

@@ -11,15 +11,37 @@ use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::datum::nulls::NoNulls;
 use crate::pg::error::Result;
 use crate::pg::process::timeout::TimeLimit;
+use crate::pg::spi::cursor;
 use crate::router::by_key;
 use crate::router::explain::statement::{self as explaining, Explained, Verbosity};
 use docshard_core::query::specification::Role;
 use docshard_core::routing::plan::Read;
+use docshard_core::values::document::field_order::{Keeping, keeps_order};
 use pgrx::prelude::*;
 
 fn find_documents(ns: &str, filter: &Json, options: &Json, operation: &'static Operation) -> Result<reading::Found> {
     namespace::split(ns)?;
     reading::find_of_call(ns, filter.text(Role::Filter)?, options.text(Role::Request)?, operation)
+}
+
+/// The results of a read, one by one. A command's cursor may begin and end after the command: its documents keep their order as those that
+/// the command itself returns.
+fn results<S: 'static>(
+    begin: impl FnOnce() -> Result<S>,
+    next: impl Fn(&mut S) -> Result<Option<RawJsonb>> + 'static,
+) -> SetOfIterator<'static, RawJsonb> {
+    let keeps_order = keeps_order() || cursor::running_keeps_order();
+    let keeping = move || Keeping::order_if(keeps_order);
+    let mut source = run(|| {
+        let _keeping = keeping();
+        begin()
+    });
+    SetOfIterator::new(std::iter::from_fn(move || {
+        run(|| {
+            let _keeping = keeping();
+            next(&mut source)
+        })
+    }))
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
@@ -31,8 +53,7 @@ fn find(
     fcinfo: pg_sys::FunctionCallInfo,
 ) -> SetOfIterator<'static, RawJsonb> {
     text_output::take_over(fcinfo);
-    let mut documents = run(|| find_documents(ns, &filter, &options, &table::FIND));
-    SetOfIterator::new(std::iter::from_fn(move || run(|| documents.next_document())))
+    results(|| find_documents(ns, &filter, &options, &table::FIND), reading::Found::next_document)
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
@@ -63,15 +84,15 @@ fn aggregate(
     fcinfo: pg_sys::FunctionCallInfo,
 ) -> SetOfIterator<'static, RawJsonb> {
     text_output::take_over(fcinfo);
-    let (mut limit, mut results) = run(|| {
+    let begin = || {
         namespace::split_with(ns, Some(reading::WITHOUT_COLLECTION))?;
         with_options(&options, &table::AGGREGATE, |options| {
             let mut limit = TimeLimit::of_ms(options.max_time_ms()?);
             let results = limit.run(|| reading::aggregate(ns, &pipeline.parse(Role::Pipeline)?, options))?;
             Ok((limit, results))
         })
-    });
-    SetOfIterator::new(std::iter::from_fn(move || run(|| limit.run(|| results.next_document()))))
+    };
+    results(begin, |(limit, results)| limit.run(|| results.next_document()))
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
@@ -97,13 +118,13 @@ fn distinct(
     filter: default!(Json, "'{}'"),
     options: default!(Json, "'{}'"),
 ) -> SetOfIterator<'static, RawJsonb> {
-    let mut values = run(|| {
+    let begin = || {
         namespace::split(ns)?;
         with_options(&options, &table::DISTINCT, |options| {
             reading::distinct(ns, field, Specification::Text(filter.text(Role::Filter)?), &Shared::of(options, None))
         })
-    });
-    SetOfIterator::new(std::iter::from_fn(move || run(|| values.next_value())))
+    };
+    results(begin, |values| values.next_value())
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]

@@ -56,7 +56,8 @@ pub fn insert(request: &Request<'_>) -> Result<Reply> {
     let (namespace, documents) = batch(request, "documents")?;
     let ordered = request.fields.flag("ordered");
     if let Some(documents) = request.documents {
-        let documents = documents.iter().map(|bytes| Ok(writing::storable_value(&bson::value(bytes)?)));
+        let read = |bytes: &&[u8]| bson::value(bytes).and_then(|value| writing::storable_value(&value));
+        let documents = documents.iter().map(|bytes| Ok(read(bytes)));
         return inserted(writing::insert_batch(&namespace, documents, ordered)?);
     }
     let documents = documents.iter().enumerate().map(|(index, json)| {

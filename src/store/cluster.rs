@@ -57,8 +57,12 @@ statements! {
              AND attname = 'keeps_order' AND NOT attisdropped"
     }
 
-    /// From now on documents keep the order of their fields.
-    pub fn keep_order() { run "UPDATE docshard_catalog.cluster SET keeps_order = true WHERE NOT keeps_order" }
+    /// From now on documents keep the order of their fields, unless documents are being moved, which has begun without it.
+    pub fn keep_order() {
+        run "UPDATE docshard_catalog.cluster SET keeps_order = true WHERE NOT keeps_order \
+             AND NOT EXISTS (SELECT FROM docshard_catalog.migrations WHERE state = 'running') \
+             AND NOT EXISTS (SELECT FROM docshard_catalog.resharding WHERE state = 'running')"
+    }
 
     /// Sets the router, unless there is another one with shards.
     pub fn set_first_router(router: &str) {

@@ -8,8 +8,11 @@ use docshard_core::query::filter::Filter;
 use docshard_core::query::projection::Projection;
 use docshard_core::query::sort::Sort;
 use docshard_core::query::update::Update;
+use docshard_core::values::document::bson::read as bson;
+use docshard_core::values::document::bson::write::{Item, Writer};
+use docshard_core::values::document::field_order::Keeping;
 use docshard_core::values::document::normalise::for_insert;
-use docshard_core::values::document::raw::{self, RawObject};
+use docshard_core::values::document::raw::{self, RawObject, RawValue};
 use docshard_core::values::document::{ext_json, write};
 use docshard_core::values::key::KeyPattern;
 use docshard_core::values::key::encode::encode_value;
@@ -68,7 +71,7 @@ pub const ROUND: usize = 1000;
 
 /// All cases.
 pub fn all() -> Vec<Case> {
-    [matching(), updating(), shaping(), keys(), targets(), merging()].into_iter().flatten().collect()
+    [matching(), updating(), shaping(), ordered(), keys(), targets(), merging()].into_iter().flatten().collect()
 }
 
 /// Work on one document after the other.
@@ -145,6 +148,78 @@ fn shaping() -> Vec<Case> {
             })
         }),
     ]
+}
+
+/// A message as a client sends it.
+fn bson_of(message: &[u8]) -> Vec<u8> {
+    let mut writer = Writer::new();
+    writer.field("message", Item::Stored(RawValue::Object(document(message)))).expect("writable");
+    writer.finish().expect("short")
+}
+
+/// What a document costs that a client of MongoDB stores and reads, in jsonb's order of fields and in the client's.
+fn ordered() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (keeps, [insert, update, store, reply]) in [
+        (
+            false,
+            [
+                "insert: jsonb's order",
+                "update: jsonb's order",
+                "bson: store, jsonb's order",
+                "bson: reply, jsonb's order",
+            ],
+        ),
+        (
+            true,
+            [
+                "insert: a client's order",
+                "update: a client's order",
+                "bson: store, a client's order",
+                "bson: reply, a client's order",
+            ],
+        ),
+    ] {
+        let messages = move || -> Vec<Vec<u8>> {
+            let _keeping = Keeping::order_if(keeps);
+            (0..ROUND).map(message).collect()
+        };
+        let each = move |mut work: Box<dyn FnMut(&[u8])>, messages: Vec<Vec<u8>>| -> Work {
+            let mut n = 0;
+            Box::new(move || {
+                let _keeping = Keeping::order_if(keeps);
+                n = (n + 1) % messages.len();
+                work(black_box(&messages[n]));
+            })
+        };
+        cases.push(Case::new(insert, move || {
+            let work = |message: &[u8]| {
+                let _ = black_box(for_insert(document(message), || [7; 12]));
+            };
+            each(Box::new(work), messages())
+        }));
+        cases.push(Case::new(update, move || {
+            let update = Update::parse(&json!({"$inc": {"likes": 1}})).expect("an update");
+            let work = move |message: &[u8]| {
+                let _ = black_box(update.apply(document(message), &[]));
+            };
+            each(Box::new(work), messages())
+        }));
+        cases.push(Case::new(store, move || {
+            let work = |message: &[u8]| {
+                let value = bson::value(message).expect("well-formed");
+                let _ = black_box(write::value(&value));
+            };
+            each(Box::new(work), messages().iter().map(|message| bson_of(message)).collect())
+        }));
+        cases.push(Case::new(reply, move || {
+            let work = |message: &[u8]| {
+                black_box(bson_of(message));
+            };
+            each(Box::new(work), messages())
+        }));
+    }
+    cases
 }
 
 fn keys() -> Vec<Case> {

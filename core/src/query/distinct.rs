@@ -5,7 +5,6 @@ use crate::query::environment::Environment;
 use crate::values::collation::Collator;
 use crate::values::document::element::Element;
 use crate::values::document::raw::{RawObject, RawValue};
-use crate::values::document::value::Value;
 use crate::values::document::write;
 use crate::values::key::encode::encode_under;
 use crate::values::path;
@@ -40,7 +39,7 @@ impl Distinct {
             .map(|value| {
                 let mut key = Vec::new();
                 encode_under(&Element::of(value), self.collator.as_deref(), &mut key);
-                Ok((key, write::value(&Value::from_raw(value))?))
+                Ok((key, write::document(&write::Part::Raw(value))?))
             })
             .collect()
     }

@@ -21,6 +21,7 @@ use crate::pg::spi::{Connection, Row, bind, failed, plan, rows};
 use docshard_core::error::sqlstate;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::sql::param::Param;
+use docshard_core::values::document::field_order::keeps_order;
 use pgrx::{PgMemoryContexts, pg_sys};
 use serde_json::Value as Json;
 use std::cell::{Cell, RefCell};
@@ -104,8 +105,19 @@ pub fn open(name: &str, sql: &str, params: &[Param<'_>]) -> Result<()> {
     }
     let options = pg_sys::CURSOR_OPT_HOLD | pg_sys::CURSOR_OPT_NO_SCROLL;
     let portal = Rc::new(open_portal(Some(&c_name(name)?), sql, params, options, false)?);
-    OPEN.with_borrow_mut(|open| open.insert(name.to_owned(), Open { portal, is_partial: false }));
+    OPEN.with_borrow_mut(|open| {
+        open.insert(name.to_owned(), Open { portal, is_partial: false, keeps_order: keeps_order() })
+    });
     Ok(())
+}
+
+/// True if [`open`] has opened the running portal while objects kept the order of their fields. The first document may be read by the
+/// commit, when they do not.
+pub fn running_keeps_order() -> bool {
+    // SAFETY: reads a variable of this process.
+    let running = unsafe { pg_sys::ActivePortal };
+    let is_running = |open: &Open| !running.is_null() && open.portal.open.get() == running;
+    OPEN.with_borrow(|open| open.values().any(|open| open.keeps_order && is_running(open)))
 }
 
 /// Marks the result of the running portal as partial, if [`open`] has opened it. The commit that reads the rest runs it, too.
@@ -143,6 +155,8 @@ pub fn close(name: &str) -> Result<bool> {
 struct Open {
     portal: Rc<Portal>,
     is_partial: bool,
+    /// see [`running_keeps_order`]
+    keeps_order: bool,
 }
 
 /// A portal that was opened here. Dropping it may happen where nothing can be executed, so the next [`Cursor`] closes what was

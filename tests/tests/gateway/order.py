@@ -85,6 +85,12 @@ def updates():
     same(read(1001), {"_id": 1001, "zone": "u", "b": 1, "x": {"b": 1, "a": 2}, "y": Int64(1)})
     orders.replace_one({"_id": 1002}, {"y": Int64(1), "x": 2}, upsert=True)
     same(read(1002), {"_id": 1002, "y": Int64(1), "x": 2})
+    orders.replace_one({"_id": Int64(1003)}, {"_id": Int64(1003), "a": Int64(1)}, upsert=True)
+    same(read(1003), {"_id": Int64(1003), "a": Int64(1)})
+    orders.update_one({"_id": Int64(1004), "k": {"b": Int64(1), "a": 2}}, {"$set": {"n": 1}}, upsert=True)
+    same(read(1004), {"_id": Int64(1004), "k": {"b": Int64(1), "a": 2}, "n": 1})
+    orders.find_one_and_update({"_id": Int64(1005)}, {"$set": {"n": 1}}, upsert=True)
+    same(read(1005), {"_id": Int64(1005), "n": 1})
     orders.delete_many({"_id": {"$gte": 1000}})
     for n in (1, 2):
         orders.replace_one({"_id": n}, DOCUMENTS[n])
@@ -123,6 +129,14 @@ def stages():
     last([{"$group": {"_id": "$zone", "n": {"$sum": 1}, "a": {"$last": "$a"}}}], {"_id": "z", "n": 6, "a": computed(whole["a"])})
     last([{"$lookup": {"from": "orders", "localField": "_id", "foreignField": "_id", "as": "l"}}], {**whole, "l": [whole]})
     last([{"$set": {"whole": "$$ROOT"}}], {**whole, "whole": whole})
+    # The first documents are read by the command, or none, and the others by the commit.
+    for batch in (0, 2):
+        joined = orders.aggregate([{"$sort": {"_id": 1}}, {"$lookup": {"from": "orders", "localField": "_id", "foreignField": "_id", "as": "l"}}], batchSize=batch)
+        for found, whole in zip(joined, DOCUMENTS, strict=True):
+            same(found, {**whole, "l": [whole]})
+        grouped = orders.aggregate([{"$group": {"_id": {"z": "$zone", "c": "$count"}, "n": {"$sum": 1}}}, {"$sort": {"_id.c": 1}}], batchSize=batch)
+        for count, found in enumerate(grouped):
+            same(found, {"_id": {"z": "z", "c": count}, "n": 1})
 
 
 def sinks():

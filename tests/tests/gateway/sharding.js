@@ -49,6 +49,17 @@ check(sh.listShards().length === 3 && !sh.isConfigShardEnabled().enabled && sh.i
 check(db.getSiblingDB('shop').ranged.getShardDistribution().value.Totals.docs === 3, 'getShardDistribution');
 check(sh.removeRangeFromZone('shop.ranged', {k: MinKey()}, {k: 5}).ok === 1 && sh.removeShardFromZone('shard0', 'EU').ok === 1, 'zones');
 
+// Changes of the layout.
+const hashed = db.getSiblingDB('shop').hashed;
+hashed.insertMany([{_id: 1, k: 1}, {_id: 2, k: 2}, {_id: 3, k: 3}]);
+check(sh.reshardCollection('shop.hashed', {k: 1}).ok === 1, 'reshardCollection');
+check(JSON.stringify(config.collections.findOne({_id: 'shop.hashed'}).key) === '{"k":1}' && hashed.countDocuments() === 3, 'resharded');
+hashed.createIndex({k: 1, _id: 1});
+check(db.adminCommand({refineCollectionShardKey: 'shop.hashed', key: {k: 1, _id: 1}}).ok === 1, 'refineCollectionShardKey');
+check(sh.unshardCollection('shop.hashed', 'shard1').ok === 1 && hashed.find().toArray().length === 3, 'unshardCollection');
+check(sh.moveCollection('shop.hashed', 'shard0').ok === 1 && hashed.find({k: 2}).toArray().length === 1, 'moveCollection');
+check(sh.shardAndDistributeCollection('shop.distributed', {k: 'hashed'}).ok === 1, 'shardAndDistributeCollection');
+
 // The shell's other helpers.
 const here = db.getSiblingDB('shop');
 check(here.ranged.renameCollection('renamed').ok === 1 && here.renamed.countDocuments() === 3, 'renameCollection');

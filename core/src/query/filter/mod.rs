@@ -12,6 +12,7 @@
 //! * [`strings`] finds fields that are compared with strings, and have dates.
 
 mod bits;
+mod longs;
 mod modulo;
 mod side;
 mod types;
@@ -42,6 +43,7 @@ use crate::values::document::raw::{RawArray, RawObject, RawValue};
 use crate::values::document::value::Value;
 use crate::values::key::KeyRanges;
 use crate::values::path::{self, Base};
+use longs::Longs;
 use node::{Node, Test};
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet};
@@ -54,6 +56,7 @@ pub(crate) use violation::Report;
 pub struct Filter {
     root: Node,
     has_expression: bool,
+    longs: Longs,
 }
 
 impl Filter {
@@ -72,7 +75,8 @@ impl Filter {
     /// Those of [`Filter::parse`], and of expressions.
     pub fn parse_in(json: &serde_json::Value, environment: &Environment) -> Result<Filter> {
         let _evaluation = Evaluation::begin();
-        Ok(Filter { root: parse::filter(json, environment)?, has_expression: parse::has_expression(json) })
+        let (root, has_expression) = (parse::filter(json, environment)?, parse::has_expression(json));
+        Ok(Filter { root, has_expression, longs: Longs::of(json) })
     }
 
     /// Reads a filter that a router has sent, with its environment.
@@ -86,7 +90,7 @@ impl Filter {
 
     /// Parses a condition on an array's elements, which are documents. Operators such as `$expr` are not allowed.
     pub(crate) fn of_elements(json: &serde_json::Value, environment: &Environment) -> Result<Filter> {
-        Ok(Filter { root: parse::element_filter(json, environment)?, has_expression: false })
+        Ok(Filter { root: parse::element_filter(json, environment)?, has_expression: false, longs: Longs::default() })
     }
 
     /// True if the filter is `{}`.
@@ -217,7 +221,12 @@ impl Filter {
                 bail!(Kind::NotSingleValueField, "{what}, both paths '{}' and '{}' are matched", pair[0], pair[1]);
             }
         }
-        Ok(equalities.into_iter().map(|(path, value)| (path.to_owned(), value)).collect())
+        Ok(self.marked_equalities().map(|(path, value)| (path.to_owned(), value)).collect())
+    }
+
+    /// As [`equalities`](Self::equalities), as an upsert stores them.
+    pub(crate) fn marked_equalities(&self) -> impl Iterator<Item = (&str, Value)> {
+        self.equalities().into_iter().map(|(path, value)| (path, self.longs.mark(path, value)))
     }
 
     /// All equalities that every matching document satisfies.

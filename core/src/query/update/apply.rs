@@ -9,7 +9,7 @@ use super::parse;
 use super::pipeline;
 use super::storable;
 use super::tree::Tree;
-use crate::budget::Evaluation;
+use crate::budget::{self, Evaluation};
 use crate::error::{Error, Kind, Result, bail, error};
 use crate::query::environment::Environment;
 use crate::query::filter::{ArrayFilter, Filter};
@@ -24,6 +24,7 @@ use crate::values::document::write::{self, Part};
 use crate::values::order;
 use crate::values::path;
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A parsed update.
@@ -273,11 +274,15 @@ impl Update {
                     strings: None,
                 };
                 let fields = filter.upsert_fields()?;
-                let names: Vec<String> = fields.iter().map(|(path, _)| path::split(path).0.to_owned()).collect();
+                let mut places: HashMap<String, usize> = HashMap::with_capacity(fields.len());
+                for (place, (path, _)) in fields.iter().enumerate() {
+                    budget::step();
+                    places.entry(path::split(path).0.to_owned()).or_insert(place);
+                }
                 let equalities = parse::equalities(fields)?;
                 let mut base = equalities.apply(None, &nothing)?.unwrap_or(Part::Object(Vec::new()));
                 if let Part::Object(fields) = &mut base {
-                    fields.sort_by_cached_key(|(name, _)| names.iter().position(|given| given == name));
+                    fields.sort_by_cached_key(|(name, _)| places.get(name.as_ref()).copied());
                 }
                 let base = write::document(&base)?;
                 let document = fields_of(&base);
@@ -328,7 +333,7 @@ fn merged<'a>(document: RawObject<'a>, other: RawObject<'a>) -> Part<'a> {
 /// The `_id` in a filter's equalities.
 fn exact_id(filter: &Filter) -> Result<Option<Value>> {
     let mut id = None;
-    for (path, value) in filter.equalities() {
+    for (path, value) in filter.marked_equalities() {
         if path::is_below(path, "_id") {
             bail!(
                 Kind::NotExactValueField,

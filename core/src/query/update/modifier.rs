@@ -28,7 +28,11 @@ pub(super) enum Modifier {
     /// replaced by the value, if the existing value compares to it with this result, or is missing
     Replace(Ordering, Value),
     /// bitwise operations, one after the other
-    Bit(Vec<(Bitwise, i64)>),
+    Bit {
+        operations: Vec<(Bitwise, i64)>,
+        /// the client has given an integer of 64 bits that fits 32
+        is_long: bool,
+    },
     /// the time of the update, as a date or a timestamp
     CurrentDate { timestamp: bool },
     /// moved to the path
@@ -99,14 +103,16 @@ impl Modifier {
                     None => amount.clone(),
                     Some(value) => combine("$inc", name, value, context, |number| number.add(amount))?,
                 },
-                *is_long || is_marked(existing),
+                *is_long,
+                existing,
             ),
             Modifier::Mul(Amount { number: factor, is_long }) => number(
                 match existing {
                     None => Number::Int(0).multiply(factor)?,
                     Some(value) => combine("$mul", name, value, context, |number| number.multiply(factor))?,
                 },
-                *is_long || is_marked(existing),
+                *is_long,
+                existing,
             ),
             Modifier::Replace(ordering, value) => match existing {
                 Some(existing) if order::compare_raw_with(existing, value, context.strings) != *ordering => {
@@ -114,8 +120,8 @@ impl Modifier {
                 }
                 _ => Outcome::Write(Part::Owned(value.clone())),
             },
-            Modifier::Bit(operations) => {
-                number(Number::Int(change_bits(name, existing, operations, context)?), is_marked(existing))
+            Modifier::Bit { operations, is_long } => {
+                number(Number::Int(change_bits(name, existing, operations, context)?), *is_long, existing)
             }
             Modifier::CurrentDate { timestamp } => Outcome::Write(Part::Owned(current_date(context.now, *timestamp)?)),
             Modifier::Push(push) => push.apply(name, existing, context)?,
@@ -137,10 +143,13 @@ fn current_date(now: Option<i64>, timestamp: bool) -> Result<Value> {
     })
 }
 
-/// `is_long`: an integer has 64 bits.
-fn number<'a>(number: Number, is_long: bool) -> Outcome<'a> {
-    let is_long = is_long && matches!(number, Number::Int(_));
-    Outcome::Write(Part::Owned(if is_long { Value::Long(number) } else { Value::Number(number) }))
+/// `is_long`: a client has given an integer of 64 bits.
+fn number<'a>(number: Number, is_long: bool, existing: Option<RawValue<'_>>) -> Outcome<'a> {
+    Outcome::Write(match number {
+        Number::Int(long) if is_marked(existing) && i32::try_from(long).is_ok() => Part::Marked(long),
+        Number::Int(_) if is_long => Part::Owned(Value::Long(number)),
+        number => Part::Owned(Value::Number(number)),
+    })
 }
 
 fn is_marked(existing: Option<RawValue<'_>>) -> bool {

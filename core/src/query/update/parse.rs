@@ -189,6 +189,7 @@ fn bit(argument: &Json) -> Result<Modifier> {
     if operations.is_empty() {
         bail!(Kind::BadValue, "You must pass in at least one bitwise operation. The format is: {FORM}");
     }
+    let is_long = operations.iter().any(|(_, operand)| matches!(operand, Value::Long(_)));
     let operations = operations.iter().map(|(name, operand)| {
         let operation = match name.as_str() {
             "and" => Bitwise::And,
@@ -202,7 +203,7 @@ fn bit(argument: &Json) -> Result<Modifier> {
             ),
         };
         match operand {
-            Value::Number(Number::Int(operand)) => Ok((operation, *operand)),
+            Value::Number(Number::Int(operand)) | Value::Long(Number::Int(operand)) => Ok((operation, *operand)),
             other => bail!(
                 Kind::BadValue,
                 "The $bit modifier field must be an Integer(32/64 bit); a '{}' is not supported here: {}",
@@ -211,7 +212,7 @@ fn bit(argument: &Json) -> Result<Modifier> {
             ),
         }
     });
-    Ok(Modifier::Bit(operations.collect::<Result<_>>()?))
+    Ok(Modifier::Bit { operations: operations.collect::<Result<_>>()?, is_long })
 }
 
 fn pop(path: &str, argument: &Json) -> Result<Modifier> {

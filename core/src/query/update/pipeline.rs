@@ -2,11 +2,13 @@
 
 use crate::error::{Kind, Result, bail};
 use crate::query::stage::Pipeline;
+use crate::values::document::field_order::keeps_order;
 use crate::values::document::raw::{self, RawObject};
 use crate::values::document::write::{self, Part};
 use std::borrow::Cow;
 
-/// Applies a pipeline, and returns the new document's jsonb. If the pipeline removes `_id`, the document keeps its own.
+/// Applies a pipeline, and returns the new document's jsonb. If the pipeline removes `_id`, the document keeps its own. It is the first field where
+/// documents keep their order.
 ///
 /// # Errors
 /// Those of [`Pipeline::updated`]; `DollarPrefixedFieldName` for a field that cannot be stored.
@@ -14,14 +16,15 @@ pub(super) fn apply(pipeline: &Pipeline, document: RawObject<'_>) -> Result<Vec<
     let bytes = pipeline.updated(document)?;
     let made = raw::document(&bytes).unwrap_or(document);
     check_names(made)?;
-    match (document.get("_id"), made.get("_id")) {
-        (Some(id), None) => {
-            let fields = std::iter::once(("_id", id)).chain(made.in_order());
-            let fields = fields.map(|(name, value)| (Cow::Borrowed(name), Part::Raw(value)));
-            write::document(&Part::Object(fields.collect()))
-        }
-        _ => Ok(bytes.into_owned()),
-    }
+    let is_first = || !keeps_order() || made.first_in_order().is_some_and(|(name, _)| name == "_id");
+    let id = match (document.get("_id"), made.get("_id")) {
+        (Some(own), None) => own,
+        (_, Some(id)) if !is_first() => id,
+        _ => return Ok(bytes.into_owned()),
+    };
+    let others = made.in_order().filter(|(name, _)| *name != "_id");
+    let fields = std::iter::once(("_id", id)).chain(others);
+    write::document(&Part::Object(fields.map(|(name, value)| (Cow::Borrowed(name), Part::Raw(value))).collect()))
 }
 
 /// A name at the top that starts with `$` cannot be stored.

@@ -391,12 +391,13 @@ fn apply_to_object<'a>(
             Some((_, part)) => part.map(|part| (Cow::Borrowed(name), part)),
         });
     }
-    let mut parts: Vec<_> = match object.order() {
-        None => kept.into_iter().flatten().collect(),
-        Some(order) => order.filter_map(|position| kept.get_mut(position)?.take()).collect(),
-    };
-    parts.extend(added);
-    Ok(Some(Part::Object(parts)))
+    Ok(Some(match object.order() {
+        None => Part::Object(kept.into_iter().flatten().chain(added).collect()),
+        Some(order) => {
+            let kept = order.filter_map(|position| kept.get_mut(position)?.take());
+            Part::InOrder(kept.chain(added).collect())
+        }
+    }))
 }
 
 /// The changed array of that name; None without a change.

@@ -46,6 +46,13 @@ fn marked(json: &Json, value: Value) -> Value {
             let field = |(json, (name, value))| (name, marked(json, value));
             Value::fixed_object(fields.values().zip(values).map(field).collect())
         }
+        (Json::Object(fields), Value::CodeWithScope(code, scope)) => match fields
+            .get("$scope")
+            .map(|scope_json| marked(scope_json, Value::fixed_object(scope.iter().cloned().collect())))
+        {
+            Some(Value::Object(scope)) => Value::CodeWithScope(code, Box::new(scope)),
+            _ => Value::CodeWithScope(code, scope),
+        },
         (Json::Array(items), Value::Array(values)) => {
             Value::fixed_array(items.iter().zip(values).map(|(json, value)| marked(json, value)).collect())
         }

@@ -32,22 +32,21 @@ const REFERENCE_FIELDS: [&str; 3] = ["$ref", "$id", "$db"];
 /// `DollarPrefixedFieldName`, `DocumentTooDeep`, `BSONObjectTooLarge`; `FailedToParse` for malformed Extended JSON.
 pub fn for_insert<'a>(document: RawObject<'a>, new_id: impl FnOnce() -> [u8; 12]) -> Result<Stored<'a>> {
     check_size(document.bytes())?;
-    let mut fields = root_fields(document)?;
+    let edits = root_edits(document)?;
     let generated_id = document.get("_id").is_none();
-    if generated_id {
-        fields
-            .get_or_insert_with(|| copy_fields(document))
-            .insert(0, (Cow::Borrowed("_id"), Part::Owned(Value::ObjectId(new_id()))));
-    }
-    if keeps_order() && !generated_id && document.in_order().next().is_none_or(|(name, _)| name != "_id") {
-        let fields = fields.get_or_insert_with(|| copy_fields(document));
-        if let Some(at) = fields.iter().position(|(name, _)| name == "_id") {
+    let moves_id = !generated_id && keeps_order() && document.first_in_order().is_none_or(|(name, _)| name != "_id");
+    let bytes = if generated_id || moves_id {
+        let mut fields = edited_fields(document, edits);
+        if generated_id {
+            fields.insert(0, (Cow::Borrowed("_id"), Part::Owned(Value::ObjectId(new_id()))));
+        } else if let Some(at) = fields.iter().position(|(name, _)| name == "_id") {
             fields[..=at].rotate_right(1);
         }
-    }
-    let bytes = match fields {
-        None => Cow::Borrowed(document.bytes()),
-        Some(fields) => Cow::Owned(write::document(&Part::Object(fields))?),
+        Cow::Owned(write::document(&Part::Object(fields))?)
+    } else if edits.is_empty() {
+        Cow::Borrowed(document.bytes())
+    } else {
+        Cow::Owned(write::document(&Part::Edited(document, edits))?)
     };
     if let Some(id) = raw::document(&bytes).and_then(|document| document.get("_id")) {
         check_id(id)?;
@@ -71,7 +70,7 @@ pub fn check_stored(bytes: &[u8]) -> Result<()> {
     check_size(bytes)?;
     let document =
         raw::document(bytes).ok_or_else(|| error!(Kind::TypeMismatch, "a document must be a JSON object"))?;
-    if root_fields(document)?.is_some() {
+    if !root_edits(document)?.is_empty() {
         return Err(not_stored());
     }
     document.get("_id").map_or(Ok(()), check_id)
@@ -118,39 +117,54 @@ pub fn check_id(id: RawValue<'_>) -> Result<()> {
     bail!(Kind::InvalidIdField, "The '_id' value cannot be of type {kind}")
 }
 
-type Fields<'a> = Vec<(Cow<'a, str>, Part<'a>)>;
+/// The values that must change, by their positions in jsonb.
+type Edits<'a> = Vec<(usize, Part<'a>)>;
 
-fn copy_fields(object: RawObject<'_>) -> Fields<'_> {
-    object.in_order().map(|(name, value)| (Cow::Borrowed(name), Part::Raw(value))).collect()
+/// The document's fields in their order, with the values that change.
+fn edited_fields<'a>(document: RawObject<'a>, edits: Edits<'a>) -> Vec<(Cow<'a, str>, Part<'a>)> {
+    let mut parts: Vec<_> =
+        document.iter().map(|(name, value)| Some((Cow::Borrowed(name), Part::Raw(value)))).collect();
+    for (position, part) in edits {
+        if let Some(Some(field)) = parts.get_mut(position) {
+            field.1 = part;
+        }
+    }
+    match document.order() {
+        Some(order) => order.filter_map(|position| parts.get_mut(position)?.take()).collect(),
+        None => parts.into_iter().flatten().collect(),
+    }
 }
 
-/// The document's fields if any of them must change. At the root even the names of extended types are refused.
-fn root_fields(document: RawObject<'_>) -> Result<Option<Fields<'_>>> {
+/// The document's values that must change. At the root even the names of extended types are refused.
+fn root_edits(document: RawObject<'_>) -> Result<Edits<'_>> {
     if let Some(name) = document.dollar_name() {
         return Err(dollar_prefixed(name));
     }
-    changed_fields(document, 1)
+    edits(document, 1)
 }
 
 fn dollar_prefixed(name: &str) -> Error {
     error!(Kind::DollarPrefixedFieldName, "The field name '{name}' may not start with '$'")
 }
 
-/// The object's fields if any of them must change. `depth` counts the documents and arrays around the values.
-fn changed_fields(object: RawObject<'_>, depth: usize) -> Result<Option<Fields<'_>>> {
+/// The object's values that must change. `depth` counts the documents and arrays around the values.
+fn edits(object: RawObject<'_>, depth: usize) -> Result<Edits<'_>> {
     if depth > MAX_DEPTH {
         return Err(too_deep());
     }
-    let mut changed: Option<Fields<'_>> = None;
-    for (index, (_, value)) in object.in_order().enumerate() {
+    let mut edits = Vec::new();
+    for (position, (_, value)) in object.iter().enumerate() {
         if let Some(part) = changed_value(value, depth)? {
-            let fields = changed.get_or_insert_with(|| copy_fields(object));
-            if let Some(field) = fields.get_mut(index) {
-                field.1 = part;
-            }
+            edits.push((position, part));
         }
     }
-    Ok(changed)
+    Ok(edits)
+}
+
+/// The object with the values that must change; None if there is none.
+fn changed_object(object: RawObject<'_>, depth: usize) -> Result<Option<Part<'_>>> {
+    let edits = edits(object, depth)?;
+    Ok((!edits.is_empty()).then_some(Part::Edited(object, edits)))
 }
 
 /// The value in its stored form; None if it needs no change.
@@ -182,7 +196,7 @@ fn changed_value(value: RawValue<'_>, depth: usize) -> Result<Option<Part<'_>>> 
             Ok(changed.map(Part::Array))
         }
         RawValue::Object(object) => match object.dollar_name() {
-            None => Ok(changed_fields(object, depth + 1)?.map(Part::Object)),
+            None => changed_object(object, depth + 1),
             Some(name) => changed_extended(object, name, depth),
         },
     }
@@ -193,9 +207,9 @@ fn changed_extended<'a>(object: RawObject<'a>, name: &str, depth: usize) -> Resu
     match Element::of(RawValue::Object(object)) {
         Element::Object(_) => {}
         Element::CodeWithScope(code, scope) => {
-            let Some(fields) = changed_fields(scope, depth + 1)? else { return Ok(None) };
+            let Some(scope) = changed_object(scope, depth + 1)? else { return Ok(None) };
             let code = (Cow::Borrowed("$code"), Part::Raw(RawValue::String(code)));
-            return Ok(Some(Part::Object(vec![code, (Cow::Borrowed("$scope"), Part::Object(fields))])));
+            return Ok(Some(Part::Object(vec![code, (Cow::Borrowed("$scope"), scope)])));
         }
         Element::Number(Number::Decimal(decimal)) => {
             let printed = decimal.to_string();
@@ -205,7 +219,7 @@ fn changed_extended<'a>(object: RawObject<'a>, name: &str, depth: usize) -> Resu
         _ => return Ok(None),
     }
     if is_reference(object) {
-        return Ok(changed_fields(object, depth + 1)?.map(Part::Object));
+        return changed_object(object, depth + 1);
     }
     if depth >= MAX_DEPTH {
         return Err(too_deep());

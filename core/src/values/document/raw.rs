@@ -329,6 +329,10 @@ impl<'a> RawObject<'a> {
         let given = order.into_iter().flatten().filter_map(move |position| object.at(position));
         given.chain(sorted.into_iter().flatten())
     }
+    /// The first field in the order in which a client has given them.
+    pub fn first_in_order(&self) -> Option<(&'a str, RawValue<'a>)> {
+        self.at(self.order().map_or(Some(0), |mut order| order.next())?)
+    }
     /// The field at a position.
     fn at(&self, position: usize) -> Option<(&'a str, RawValue<'a>)> {
         let children = self.children();

@@ -26,6 +26,10 @@ pub enum Part<'a> {
     Owned(Value),
     /// an object made of parts
     Object(Vec<(std::borrow::Cow<'a, str>, Part<'a>)>),
+    /// as [`Object`](Part::Object), of a stored object whose fields keep their order in any case
+    InOrder(Vec<(std::borrow::Cow<'a, str>, Part<'a>)>),
+    /// a long that fits 32 bits, in place of one that was marked: so is this one, in any case
+    Marked(i64),
     /// an array made of parts
     Array(Vec<Part<'a>>),
     /// a whole document, as it is stored: copied without checking its depth again
@@ -153,7 +157,8 @@ fn is_scalar(node: Node<'_>) -> bool {
             Value::Number(Number::Double(value)) => is_numeric(*value),
             _ => false,
         },
-        Node::Part(Part::Object(_) | Part::Array(_) | Part::Stored(_) | Part::Edited(..)) => false,
+        Node::Part(Part::Marked(_)) => true,
+        Node::Part(Part::Object(_) | Part::InOrder(_) | Part::Array(_) | Part::Stored(_) | Part::Edited(..)) => false,
     }
 }
 
@@ -162,9 +167,12 @@ fn write(node: Node<'_>, depth: usize, out: &mut Vec<u8>) -> Result<u32> {
     match node {
         Node::Part(Part::Raw(raw)) => write_raw(*raw, depth, out),
         Node::Part(Part::Owned(value)) => write_value(value, depth, out),
-        Node::Part(Part::Object(fields)) => {
-            let fields = fields.iter().map(|(name, part)| (name.as_ref(), Node::Part(part))).collect();
-            write_object(fields, deeper(depth)?, out)
+        Node::Part(Part::Object(fields)) => write_object(nodes(fields), keeps_order(), deeper(depth)?, out),
+        Node::Part(Part::InOrder(fields)) => write_object(nodes(fields), true, deeper(depth)?, out),
+        Node::Part(Part::Marked(long)) => {
+            let start = pad(out);
+            numeric::push_long(*long, out);
+            entry(ENTRY_NUMERIC, start, out)
         }
         Node::Part(Part::Array(items)) => write_array(items.iter().map(Node::Part), deeper(depth)?, out),
         Node::Part(Part::Stored(document)) => {
@@ -284,7 +292,7 @@ fn write_value(value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<u32> {
         Value::String(value) => write_string(value, out)?,
         Value::Object(fields) => {
             let fields = fields.iter().map(|(name, value)| (name.as_str(), Node::Value(value))).collect();
-            write_object(fields, deeper(depth)?, out)?
+            write_object(fields, keeps_order(), deeper(depth)?, out)?
         }
         Value::Array(items) => write_array(items.iter().map(Node::Value), deeper(depth)?, out)?,
         extended => match ext_json::relaxed(extended) {
@@ -298,8 +306,12 @@ fn write_value(value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<u32> {
     })
 }
 
-fn write_object(mut fields: Vec<(&str, Node<'_>)>, depth: usize, out: &mut Vec<u8>) -> Result<u32> {
-    let order = if keeps_order() { given_order(&fields) } else { None };
+fn nodes<'a>(fields: &'a [(std::borrow::Cow<'a, str>, Part<'a>)]) -> Vec<(&'a str, Node<'a>)> {
+    fields.iter().map(|(name, part)| (name.as_ref(), Node::Part(part))).collect()
+}
+
+fn write_object(mut fields: Vec<(&str, Node<'_>)>, in_order: bool, depth: usize, out: &mut Vec<u8>) -> Result<u32> {
+    let order = if in_order { given_order(&fields) } else { None };
     // The sort is stable, so the last of equal names is the last that was given.
     fields.sort_by(|a, b| compare_keys(a.0.as_bytes(), b.0.as_bytes()));
     fields.reverse();

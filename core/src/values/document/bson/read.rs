@@ -111,18 +111,23 @@ enum Longs {
     InOperation,
     /// an update
     InUpdate,
+    /// a filter: an upsert stores what it demands
+    InFilter,
     Everywhere,
     Nowhere,
 }
 
 /// The update operators whose arguments are stored or added.
-const STORING: &str = "$set $setOnInsert $push $addToSet $inc $mul $min $max";
+const STORING: &str = "$set $setOnInsert $push $addToSet $inc $mul $bit $min $max";
 
 impl Longs {
     fn within(self, name: &str, kind: u8) -> Self {
         match self {
             Self::InCommand if matches!(name, "updates" | "ops") => Self::InOperation,
             Self::InCommand if name == "update" && kind == DOCUMENT => Self::InUpdate,
+            Self::InCommand if name == "query" => Self::InFilter,
+            Self::InOperation if matches!(name, "q" | "filter") => Self::InFilter,
+            Self::InFilter if !name.starts_with('$') || matches!(name, "$and" | "$eq") => Self::InFilter,
             Self::InOperation if matches!(name, "u" | "updateMods") && kind == DOCUMENT => Self::InUpdate,
             Self::InOperation if name == "document" => Self::Everywhere,
             Self::InUpdate if STORING.split(' ').any(|operator| operator == name) || !name.starts_with('$') => {
@@ -152,7 +157,9 @@ impl<B: Builder> Target for Plain<B> {
     fn scalar(self, value: Value) -> B::Output {
         self.builder.scalar(match value {
             Value::String(text) => Json::String(text),
-            Value::Long(number) if self.longs != Longs::Everywhere => to_json(&Value::Number(number)),
+            Value::Long(number) if !matches!(self.longs, Longs::Everywhere | Longs::InFilter) => {
+                to_json(&Value::Number(number))
+            }
             value => to_json(&value),
         })
     }
