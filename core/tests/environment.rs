@@ -46,7 +46,7 @@ fn the_time_and_the_roles_are_sent_if_they_are_used() {
 #[test]
 fn each_part_is_sent_with_what_it_needs() {
     let (environment, plain) = (statement(None), json!({"a": 1}));
-    let query = |filter: &Json| Query::of(filter, &filter.to_string(), environment.clone()).unwrap().text;
+    let query = |filter: &Json| Query::of(filter, &filter.to_string(), environment.clone()).unwrap().text();
     assert_eq!(query(&plain), r#"{"a":1}"#);
     let timed = json!({"$expr": {"$lt": ["$at", "$$NOW"]}});
     assert_eq!(query(&timed), format!(r#"{{"$setting":{{"now":1500}},"$of":{timed}}}"#));

@@ -2,7 +2,7 @@
 //!
 //! A null is refused, but for `options`. Functions marked as nullable accept null for some arguments; there each is an `Option`.
 
-use super::{json_functions, required, run, with_options};
+use super::{json_functions, required, run};
 use crate::catalog::cluster::addresses;
 use crate::catalog::cluster::identity::check_may_change;
 use crate::catalog::cluster::shards::names::LOCAL;
@@ -10,6 +10,7 @@ use crate::catalog::collections::index_removal;
 use crate::command;
 use crate::migration::jobs;
 use crate::operation::arguments::Arguments;
+use crate::operation::calls::with_options;
 use crate::operation::chunks::{self, ChunkSelector, MoveRange};
 use crate::operation::request_parts::Specification::Text;
 use crate::operation::{balancer, cluster, collections, inspect, resharding, shards, table};

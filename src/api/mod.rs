@@ -17,12 +17,7 @@ pub mod status;
 pub mod values;
 pub mod writes;
 
-use crate::operation::arguments::{Arguments, Form};
-use crate::operation::rights;
-use crate::operation::table::Operation;
-use crate::pg::datum::json::Json;
 use crate::pg::error::{Error, Raise as _, Result};
-use docshard_core::query::specification::Role;
 
 fn run<T>(work: impl FnOnce() -> Result<T>) -> T {
     work().unwrap_or_else(|e| e.raise())
@@ -67,18 +62,6 @@ macro_rules! shard_functions {
     )*};
 }
 use shard_functions;
-
-/// Calls `work` with the checked options of an operation.
-fn with_options<T>(
-    options: &Json,
-    operation: &'static Operation,
-    work: impl FnOnce(&Arguments<'_>) -> Result<T>,
-) -> Result<T> {
-    let json = options.parse(Role::Request)?;
-    let options = Arguments::parse(&json, Form::Options(operation.function), operation.options)?;
-    options.check_conflicts(operation.conflicts)?;
-    rights::with_bypass(&options, || work(&options))
-}
 
 /// Returns an error for a null argument: for functions that accept a null for another one. The others have a
 /// [`NoNulls`](crate::pg::datum::nulls::NoNulls), or are STRICT.

@@ -2,12 +2,13 @@
 
 #![allow(clippy::type_complexity, reason = "the columns of SQL functions")]
 
-use super::{given, run, with_options};
+use super::{given, run};
 use crate::catalog::cache;
 use crate::catalog::cluster::identity::check_router;
 use crate::catalog::cluster::settings;
 use crate::catalog::collections::namespace;
 use crate::indexing::progress::{self, Progress};
+use crate::operation::calls::with_options;
 use crate::operation::table;
 use crate::pg::datum::json::Json;
 use crate::pg::datum::nulls::NoNulls;

@@ -50,8 +50,7 @@ pub fn explain(request: &Request<'_>) -> Result<Reply> {
     let plan = match inner.spec.name {
         "find" => {
             arguments.count("limit")?;
-            let options = reading::find_options(&namespace, &arguments)?;
-            explain(&reading::find_query(filter, &options)?, Explained::Read(Read::Find(&options)))?
+            reading::explain_find(&namespace, filter, &arguments, verbosity)?
         }
         "count" => {
             let (query, options) = super::documents::counted(&inner)?.parts(&namespace)?;

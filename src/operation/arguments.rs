@@ -228,6 +228,9 @@ impl<'a> Arguments<'a> {
 
     /// Returns an argument by the name that operations use; null counts as missing.
     pub fn get(&self, argument: &str) -> Option<&'a Json> {
+        if self.map.is_empty() {
+            return None;
+        }
         self.map.get(self.field(argument)?.name).filter(|value| !value.is_null())
     }
 

@@ -76,6 +76,6 @@ fn projection(json: Option<&Json>, query: &Query) -> Result<Option<Projection>> 
     if !parsed.is_positional() {
         return Ok(Some(parsed));
     }
-    let text = envelope::wrap(&json.to_string(), query.environment.json().as_ref(), Some(&query.text));
+    let text = envelope::wrap(&json.to_string(), query.environment.json().as_ref(), Some(&query.text()));
     Ok(Some(Projection::read(&specification::parse(&text)?)?))
 }

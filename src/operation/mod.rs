@@ -8,6 +8,7 @@
 //! * [`reading`], [`writing`], [`find_and_modify`], [`bulk_write`]: documents.
 //! * [`collections`], [`chunks`], [`resharding`], [`shards`], [`balancer`]: administration.
 //! * [`users`]: users and roles, which are PostgreSQL's.
+//! * [`calls`]: the SQL functions for documents, whose arguments are texts.
 //! * [`rights`]: checks who may run an operation, if no statement calls its SQL function, so that PostgreSQL does not check it.
 //! * [`errors`]: errors in MongoDB's terms.
 //!
@@ -18,6 +19,7 @@
 pub mod arguments;
 pub mod balancer;
 pub mod bulk_write;
+pub mod calls;
 pub mod chunks;
 pub mod cluster;
 pub mod collections;

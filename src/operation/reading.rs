@@ -1,17 +1,16 @@
 //! The operations find, aggregate, count and distinct, over collections and views.
 
-use super::arguments::{Arguments, Form};
+use super::arguments::Arguments;
 use super::concerns;
 use super::request_parts::{self, Shared, Specification};
 use super::sink;
-use super::table::Operation;
 use crate::catalog::collections::views::{self, Resolved};
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
 use crate::pg::memory::stages::StageMemory;
 use crate::router::execute::{Documents, Part};
 use crate::router::explain::pipeline::{self, ExplainedPipeline};
-use crate::router::explain::statement::Verbosity;
+use crate::router::explain::statement::{Explained, Verbosity, explain};
 use crate::router::reads::aggregate::{self, Execution, Results};
 use crate::router::reads::distinct::{self, Values};
 use crate::router::reads::find;
@@ -21,9 +20,9 @@ use docshard_core::query::distinct::Distinct;
 use docshard_core::query::environment::Environment;
 use docshard_core::query::index::Bounds;
 use docshard_core::query::projection::Projection;
-use docshard_core::query::specification;
 use docshard_core::query::specification::Role;
 use docshard_core::query::stage::{Collections, Find, Input, Pipeline, STAGES, Sink, Statistics};
+use docshard_core::routing::plan::Read;
 use docshard_core::routing::request::options::{CountOptions, FindOptions};
 use docshard_core::routing::request::query::Query;
 use docshard_core::values::document::value::Value;
@@ -34,12 +33,6 @@ use std::sync::Arc;
 
 /// The collection name in the namespace of a pipeline that reads no collection, as in MongoDB.
 pub const WITHOUT_COLLECTION: &str = "$cmd.aggregate";
-
-/// Parses the options of `explain`.
-pub fn find_options_of_call(namespace: &str, text: &str, operation: &'static Operation) -> Result<FindOptions> {
-    let json = specification::read(text, Role::Request)?.0;
-    find_options(namespace, &Arguments::parse(&json, Form::Options(operation.function), operation.options)?)
-}
 
 /// Parses the options of a find. A limit of 0 means no limit; a negative one means its absolute value, as in MongoDB's drivers.
 pub fn find_options(namespace: &str, arguments: &Arguments<'_>) -> Result<FindOptions> {
@@ -63,8 +56,9 @@ pub fn find_options(namespace: &str, arguments: &Arguments<'_>) -> Result<FindOp
 }
 
 pub fn find_query(filter: Specification<'_>, options: &FindOptions) -> Result<Query> {
-    let query = request_parts::query(filter, options.environment.clone(), options.hint.as_ref())?;
-    Ok(Query { bounds: options.bounds.clone(), ..query })
+    let mut query = request_parts::query(filter, options.environment.clone(), options.hint.as_ref())?;
+    query.bounds.clone_from(&options.bounds);
+    Ok(query)
 }
 
 /// The documents of a find.
@@ -85,13 +79,6 @@ impl Found {
     pub fn is_partial(&self) -> bool {
         matches!(self, Found::Collection(documents) if documents.is_partial())
     }
-}
-
-/// Parses the options of `find` or `find_one` and finds the documents.
-pub fn find_of_call(namespace: &str, filter: &str, options: &str, operation: &'static Operation) -> Result<Found> {
-    let json = specification::read(options, Role::Request)?.0;
-    let arguments = Arguments::parse(&json, Form::Options(operation.function), operation.options)?;
-    find(namespace, Specification::Text(filter), &arguments)
 }
 
 /// Finds documents. A find over a view becomes stages after those of the view.
@@ -262,6 +249,17 @@ pub fn explain_aggregate(
     Aggregation::of(stages, arguments)?.explain(namespace, verbosity)
 }
 
+/// Explains a find over a collection.
+pub fn explain_find(
+    namespace: &str,
+    filter: Specification<'_>,
+    arguments: &Arguments<'_>,
+    verbosity: Verbosity,
+) -> Result<Json> {
+    let options = find_options(namespace, arguments)?;
+    explain(namespace, &find_query(filter, &options)?, Explained::Read(Read::Find(&options)), verbosity)
+}
+
 /// Explains a read of a view, given the stages of the read; None if the namespace is not a view.
 pub fn explain_view(
     namespace: &str,
@@ -299,10 +297,11 @@ impl<'a> Aggregation<'a> {
         };
         concerns::check(arguments)?;
         arguments.count("batchSize")?;
-        let last = stages.last().and_then(Json::as_object).and_then(|stage| stage.keys().next());
         let level = arguments.get("readConcern").and_then(|concern| concern.get("level"));
-        if let Some(stage) = STAGES.iter().find(|stage| stage.writes && Some(stage.name) == last.map(String::as_str))
-            && level == Some(&json!("linearizable"))
+        let last = stages.last().and_then(Json::as_object).and_then(|stage| stage.keys().next());
+        if level.is_some_and(|level| level == "linearizable")
+            && let Some(stage) =
+                STAGES.iter().find(|stage| stage.writes && Some(stage.name) == last.map(String::as_str))
         {
             bail!(Kind::InvalidOptions, "{} cannot be used with a 'linearizable' read concern level", stage.name);
         }
@@ -429,8 +428,10 @@ fn divided(pipeline: &Pipeline, environment: &Environment, hint: Option<&Json>) 
     let (beginning, rest) = pipeline.find();
     let projection = beginning.projection();
     let parsed = projection.as_ref().map(Projection::parse).transpose()?;
+    let sort = beginning.sort.as_ref();
+    let sort = sort.map(|(spec, sort)| request_parts::with_text(sort.clone(), spec, environment));
     let options = FindOptions {
-        sort: request_parts::sort(beginning.sort.as_ref(), environment)?,
+        sort,
         included: parsed.as_ref().and_then(Projection::included),
         projection: projection.as_ref().map(Json::to_string),
         environment: environment.clone(),
@@ -440,7 +441,7 @@ fn divided(pipeline: &Pipeline, environment: &Environment, hint: Option<&Json>) 
         ..FindOptions::default()
     };
     let query = match &beginning.parsed {
-        Some(filter) => Query::parsed(Arc::clone(filter), &beginning.filter.to_string(), environment.clone()),
+        Some(filter) => Query::parsed(Arc::clone(filter), Arc::clone(&beginning.filter), environment.clone()),
         None => Query::of(&beginning.filter, "{}", environment.clone())?,
     }
     .hinted(hint)?;

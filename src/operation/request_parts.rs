@@ -96,12 +96,14 @@ pub fn sort(spec: Option<&Json>, environment: &Environment) -> Result<Option<(So
     match spec {
         Some(spec) => {
             let sort = Sort::parse_in(spec, environment)?;
-            if sort.fields.is_empty() {
-                return Ok(None);
-            }
-            let text = if spec.is_array() { sort.to_json().to_string() } else { spec.to_string() };
-            Ok(Some((sort, envelope::wrap(&text, environment.json().as_ref(), None))))
+            Ok(Some(sort).filter(|sort| !sort.fields.is_empty()).map(|sort| with_text(sort, spec, environment)))
         }
         None => Ok(None),
     }
+}
+
+/// Returns a sort that was parsed from `spec` with the text that is sent to shards.
+pub fn with_text(sort: Sort, spec: &Json, environment: &Environment) -> (Sort, String) {
+    let text = if spec.is_array() { sort.to_json().to_string() } else { spec.to_string() };
+    (sort, envelope::wrap(&text, environment.json().as_ref(), None))
 }

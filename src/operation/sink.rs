@@ -283,7 +283,7 @@ impl<'p> Merge<'p> {
             let (mut updates, mut bytes) = (Vec::new(), 0);
             for item in rest {
                 let update = self.update(item)?;
-                bytes += update.query.text.len() + update.modification.text.len();
+                bytes += update.query.text().len() + update.modification.text.len();
                 updates.push(update);
                 if bytes >= BATCH_BYTES {
                     break;

@@ -149,7 +149,7 @@ fn source(namespace: &str, query: &Query, params: &mut Vec<Parameter>) -> Result
         from += &format!(" AND t.ns = {}", param(params, Parameter::Text(ns)));
     }
     if !query.filter.is_empty() {
-        from += &format!(" AND {}", sql::matches("t.doc", param(params, Parameter::Text(query.text.clone()))));
+        from += &format!(" AND {}", sql::matches("t.doc", param(params, Parameter::Text(query.text()))));
     }
     Ok(Some(from))
 }

@@ -66,8 +66,8 @@ pub fn run_divided(division: &Division, shards: &[&[Vec<u8>]], memory: &Rc<dyn M
 
 /// Runs a find over documents as a shard does.
 pub fn run_find(find: &docshard_core::query::stage::Find, documents: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
-    let mut stages = vec![json!({"$match": find.filter})];
-    stages.extend(find.sort.as_ref().map(|sort| json!({"$sort": sort})));
+    let mut stages = vec![json!({"$match": *find.filter})];
+    stages.extend(find.sort.as_ref().map(|(sort, _)| json!({"$sort": **sort})));
     stages.push(json!({"$skip": find.skip}));
     stages.extend(find.limit.map(|limit| json!({"$limit": limit})));
     stages.extend(find.projection().map(|projection| json!({"$project": projection})));

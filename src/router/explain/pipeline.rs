@@ -171,8 +171,8 @@ fn statistics(returned: u64, began: Instant, merger_stages: Vec<Json>) -> Json {
 fn beginning(find: &Find) -> Vec<Json> {
     let is_all = find.filter.as_object().is_some_and(Map::is_empty);
     let mut stages = Vec::new();
-    stages.extend((!is_all).then(|| json!({"$match": find.filter})));
-    stages.extend(find.sort.as_ref().map(|sort| json!({"$sort": sort})));
+    stages.extend((!is_all).then(|| json!({"$match": *find.filter})));
+    stages.extend(find.sort.as_ref().map(|(sort, _)| json!({"$sort": **sort})));
     match find.limit {
         // Shards return the documents that the router skips, too.
         Some(limit) => stages.push(json!({"$limit": limit.saturating_add(find.skip)})),

@@ -95,7 +95,7 @@ impl<'a> Access<'a> {
         for range in wanted.entries.as_slice() {
             values.extend([range.lo.clone(), range.hi.clone()?]);
         }
-        Some((Self::Index(index), Key { skey, filter: Some(search.query.text.clone()), values }))
+        Some((Self::Index(index), Key { skey, filter: Some(search.query.text()), values }))
     }
 
     fn is_same(self, other: Access<'_>) -> bool {

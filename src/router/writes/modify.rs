@@ -180,7 +180,7 @@ pub(in crate::router) fn delete_by_key(
 fn update_statement(write: &Write<'_>, modification: &Modification, target: &WriteTarget<'_>) -> Result<Statement> {
     let collection = target.search.collection;
     let mut conditions = target.conditions()?;
-    let filter = conditions.param(Parameter::Text(write.query.text.clone()));
+    let filter = conditions.param(Parameter::Text(write.query.text()));
     let update = conditions.param(Parameter::Text(modification.text.clone()));
     let fixed =
         conditions.param(Parameter::TextArray(collection.key.fields.iter().map(|(path, _)| path.clone()).collect()));

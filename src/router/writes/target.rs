@@ -80,7 +80,7 @@ impl<'a> WriteTarget<'a> {
         let query = self.search.query;
         let Some(Candidate { skey, id, place }) = &self.candidate else { return DocumentKey::of_search(&self.search) };
         let is_key = query.hint.is_none() && place.is_none();
-        is_key.then(|| DocumentKey { skey: skey.clone(), id: Some(id.clone()), filter: Some(query.text.clone()) })
+        is_key.then(|| DocumentKey { skey: skey.clone(), id: Some(id.clone()), filter: Some(query.text()) })
     }
 
     /// The WHERE clause of the write.

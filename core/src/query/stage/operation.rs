@@ -188,14 +188,14 @@ pub(super) fn given<'j>(fields: &'j Map<String, Json>, name: &str) -> Option<&'j
 #[derive(Clone, Debug)]
 pub struct Stage {
     pub(super) operator: &'static StageOperator,
-    pub(super) argument: Json,
+    pub(super) argument: Arc<Json>,
     pub(super) operation: Arc<dyn Operation>,
 }
 
 impl Stage {
     /// The stage as it was written: `{name: argument}`.
     pub fn to_json(&self) -> Json {
-        Json::Object([(self.operator.name.to_owned(), self.argument.clone())].into_iter().collect())
+        Json::Object([(self.operator.name.to_owned(), Json::clone(&self.argument))].into_iter().collect())
     }
 
     /// The table's row.

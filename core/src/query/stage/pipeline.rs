@@ -18,6 +18,7 @@ use serde_json::Value as Json;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// A parsed pipeline.
 #[derive(Clone, Debug)]
@@ -135,9 +136,11 @@ impl Pipeline {
     ///
     /// # Errors
     /// None that parsing has not had.
-    pub fn rearranged(&self) -> Result<Pipeline> {
+    pub fn rearranged(mut self) -> Result<Pipeline> {
         let _evaluation = Evaluation::begin_large(COPIES);
-        Ok(self.of(rearrange::rearranged(self.stages.clone(), &|json| self.parse_stage(json))?))
+        let stages = std::mem::take(&mut self.stages);
+        self.stages = rearrange::rearranged(stages, &|json| self.parse_stage(json))?;
+        Ok(self)
     }
 
     /// Splits off the first stages that a find can replace.
@@ -291,7 +294,7 @@ fn parse_into(
         let (operator, argument) = table::find(json, origin)?;
         match (operator.parse)(&Parser { name: operator.name, environment, depth, nested, check_update }, argument)? {
             Parsed::One(operation) => {
-                let argument = budget::copying(|| argument.clone());
+                let argument = budget::copying(|| Arc::new(argument.clone()));
                 parsed.push(Stage { operator, argument, operation });
             }
             Parsed::Many(stages) => parse_into(&stages, environment, (origin, depth), parsed)?,

@@ -176,7 +176,7 @@ impl Conditions {
 
     /// The term that a document matches the filter.
     pub fn matched(&mut self, document: &str, query: &Query) -> String {
-        let text = self.param(Parameter::Text(query.text.clone()));
+        let text = self.param(Parameter::Text(query.text()));
         sql::matches(document, text)
     }
 
@@ -190,7 +190,7 @@ impl Conditions {
         if search.filter().is_empty() && matches!(search.restriction, IndexRestriction::None) {
             return Some(None);
         }
-        self.of_scan().map(|_| Some(search.query.text.clone()))
+        self.of_scan().map(|_| Some(search.query.text()))
     }
 
     /// Adds a parameter and returns its `$n`.

@@ -35,7 +35,7 @@ impl DocumentKey {
         if !is_exact && id.is_none() && beside_keys(search).is_some() {
             return None;
         }
-        Some(Self { skey: skey.to_vec(), id, filter: (!is_exact).then(|| query.text.clone()) })
+        Some(Self { skey: skey.to_vec(), id, filter: (!is_exact).then(|| query.text()) })
     }
 
     /// Like [`of_search`](Self::of_search), for a find; None if its result is not one whole document.

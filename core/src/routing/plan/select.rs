@@ -260,11 +260,11 @@ impl Find<'_> {
 
     fn projection(&self) -> Option<String> {
         let options = self.options;
-        let filter = options.positional.then_some(self.search.query.text.as_str());
+        let filter = options.positional.then(|| self.search.query.text());
         options
             .projection
             .as_ref()
-            .map(|projection| envelope::wrap(projection, options.environment.json().as_ref(), filter))
+            .map(|projection| envelope::wrap(projection, options.environment.json().as_ref(), filter.as_deref()))
             .map(|projection| if keeps_order() { envelope::ordered(&projection) } else { projection })
     }
 

@@ -27,7 +27,7 @@ impl Modification {
         query: &Query,
         session: &Session,
     ) -> Result<(Self, bool)> {
-        let (filter, now, environment) = (query.text.as_str(), session.now, &query.environment);
+        let (filter, now, environment) = (&*query.text(), session.now, &query.environment);
         let instruction =
             Instruction { update, text, style, array_filters, filter, now, keeps_key: false, environment };
         let Compiled { update, text, is_lasting } = instruction.compile()?;

@@ -17,13 +17,21 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Query {
     pub filter: Arc<Filter>,
-    /// the filter's text with the environment, as it is sent to shards
-    pub text: String,
+    given: Given,
+    /// the environment that is sent with it
+    sent: Option<Json>,
     pub environment: Environment,
     /// an index's name or keys, or `{"$natural": 1}`
     pub hint: Option<Json>,
     /// `min` and `max` of the hinted index
     pub bounds: Option<Bounds>,
+}
+
+/// A filter as it was given. Many statements find their documents without its text.
+#[derive(Debug)]
+enum Given {
+    Text(String),
+    Part(Arc<Json>),
 }
 
 impl Query {
@@ -34,14 +42,26 @@ impl Query {
 
     /// Parses a filter in an environment; `text` is its text.
     pub fn of(json: &Json, text: &str, environment: Environment) -> Result<Self> {
-        let filter = Filter::parse_in(json, &environment)?;
-        Ok(Self::parsed(Arc::new(filter), text, environment))
+        let filter = Arc::new(Filter::parse_in(json, &environment)?);
+        Ok(Self::new(filter, Given::Text(text.to_owned()), environment))
     }
 
-    /// The query of a filter that was parsed in this environment.
-    pub fn parsed(filter: Arc<Filter>, text: &str, environment: Environment) -> Self {
-        let text = envelope::wrap(text, environment.json().as_ref(), None);
-        Self { filter, text, environment, hint: None, bounds: None }
+    /// The query of a filter that was parsed from `json` in this environment.
+    pub fn parsed(filter: Arc<Filter>, json: Arc<Json>, environment: Environment) -> Self {
+        Self::new(filter, Given::Part(json), environment)
+    }
+
+    fn new(filter: Arc<Filter>, given: Given, environment: Environment) -> Self {
+        Self { filter, given, sent: environment.json(), environment, hint: None, bounds: None }
+    }
+
+    /// The filter's text with the environment, as it is sent to shards.
+    pub fn text(&self) -> String {
+        let wrap = |text: &str| envelope::wrap(text, self.sent.as_ref(), None);
+        match &self.given {
+            Given::Text(text) => wrap(text),
+            Given::Part(json) => wrap(&json.to_string()),
+        }
     }
 
     /// Sets the hint; an empty object is ignored.

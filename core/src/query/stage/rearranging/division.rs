@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::query::filter::Filter;
+use crate::query::sort::Sort;
 use crate::query::stage::fields::Written;
 use crate::query::stage::needed::projection;
 use crate::query::stage::operation::{Merge, ParseStage, Shape, Stage};
@@ -32,7 +33,7 @@ pub(in crate::query::stage) fn divided(
     for (position, stage) in stages.iter().enumerate() {
         let (this, rest) = (|| vec![stage.clone()], &stages[position + 1..]);
         let renamed =
-            |name: &str| parse(&Json::Object([(name.to_owned(), stage.argument.clone())].into_iter().collect()));
+            |name: &str| parse(&Json::Object([(name.to_owned(), Json::clone(&stage.argument))].into_iter().collect()));
         let merge = if stage.operation.needs_router() { Merge::Undivided } else { stage.operator.merge };
         let (last, order, merging) = match (merge, stage.operation.shape()) {
             (Merge::Union, _) => {
@@ -105,11 +106,11 @@ fn keeps(written: &Written, paths: &[&str]) -> bool {
 #[derive(Clone, Debug, Default)]
 pub struct Find {
     /// the filter; `{}` for all
-    pub filter: Json,
+    pub filter: Arc<Json>,
     /// its parsed form; None for all
     pub parsed: Option<Arc<Filter>>,
-    /// the order of documents
-    pub sort: Option<Json>,
+    /// the order of documents, and its parsed form
+    pub sort: Option<(Arc<Json>, Sort)>,
     /// how many documents to skip
     pub skip: u64,
     /// how many documents to return after those skipped
@@ -130,16 +131,18 @@ pub(in crate::query::stage) fn find(
     stages: &[Stage],
     needed: impl Fn(&[Stage]) -> Option<Vec<String>>,
 ) -> (Find, usize) {
-    let mut find = Find { filter: json!({}), ..Find::default() };
+    let mut find = Find { filter: Arc::new(json!({})), ..Find::default() };
     let mut count = 0;
     for stage in stages {
         let begins = find.limit.is_none() && find.skip == 0;
         match stage.operation.shape() {
             Shape::Match(filter) if begins && count == 0 => {
-                find.filter = stage.argument.clone();
+                find.filter = Arc::clone(&stage.argument);
                 find.parsed = Some(Arc::clone(filter));
             }
-            Shape::Sort(_) if begins && find.sort.is_none() => find.sort = Some(stage.argument.clone()),
+            Shape::Sort(sort) if begins && find.sort.is_none() => {
+                find.sort = Some((Arc::clone(&stage.argument), sort.clone()));
+            }
             Shape::Limit(most) if begins => find.limit = Some(most),
             Shape::Skip(skip) if find.skip == 0 && find.limit.is_none_or(|most| most > skip) => {
                 find.skip = skip;

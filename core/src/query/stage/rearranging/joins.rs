@@ -120,7 +120,7 @@ fn room(stage: &Stage) -> usize {
 
 /// A stage with others at the end of its pipeline over another collection.
 fn with_inner(stage: &Stage, inner: impl IntoIterator<Item = Json>, parse: ParseStage<'_>) -> Result<Stage> {
-    let mut argument = match &stage.argument {
+    let mut argument = match &*stage.argument {
         Json::Object(fields) => fields.clone(),
         collection => Map::from_iter([("coll".to_owned(), collection.clone())]),
     };

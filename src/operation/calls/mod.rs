@@ -1,0 +1,29 @@
+//! Calls of SQL functions: their options are checked, their arguments become requests, and results the documents that MongoDB's
+//! drivers return.
+//!
+//! * [`reads`], [`writes`]: the functions for documents. `api` declares them, each one line into the function here.
+//!
+//! A call whose options are empty and whose filter is a document's key takes the fast path of [`crate::router::by_key`]. `sole` says that
+//! the call is the client's whole transaction ([`crate::pg::client::sole_call`]).
+
+pub mod reads;
+pub mod writes;
+
+use super::arguments::{Arguments, Form};
+use super::rights;
+use super::table::Operation;
+use crate::pg::datum::json::Json;
+use crate::pg::error::Result;
+use docshard_core::query::specification::Role;
+
+/// Calls `work` with the checked options of an operation.
+pub fn with_options<T>(
+    options: &Json,
+    operation: &'static Operation,
+    work: impl FnOnce(&Arguments<'_>) -> Result<T>,
+) -> Result<T> {
+    let json = options.parse(Role::Request)?;
+    let options = Arguments::parse(&json, Form::Options(operation.function), operation.options)?;
+    options.check_conflicts(operation.conflicts)?;
+    rights::with_bypass(&options, || work(&options))
+}
