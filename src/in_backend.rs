@@ -161,14 +161,15 @@ mod tests {
     fn malformed_answers_are_refused() {
         use docshard_core::routing::protocol::measure::{EstimateSizes, MeasureRange};
         use docshard_core::routing::protocol::{Call, node::Identity};
-        let row = |cells: &[Option<&[u8]>]| spi::Row::new(cells.iter().map(|cell| cell.map(<[u8]>::to_vec)).collect());
+        let row =
+            |cells: &[Option<&[u8]>]| spi::SpiRow::new(cells.iter().map(|cell| cell.map(<[u8]>::to_vec)).collect());
         let number = Some(&[0, 0, 0, 0, 0, 0, 0, 9][..]);
         assert_eq!(MeasureRange::decode(&[row(&[number, number])]).unwrap().bytes, 9);
         for cells in [&[number][..], &[number, None], &[number, Some(&[0, 0, 0, 9])], &[]] {
             let message = MeasureRange::decode(&[row(cells)]).unwrap_err().into_message();
             assert!(message.contains("docshard_internal.measure_range"), "{message}");
         }
-        assert!(MeasureRange::decode::<spi::Row>(&[]).is_err());
+        assert!(MeasureRange::decode::<spi::SpiRow>(&[]).is_err());
         assert!(MeasureRange::decode(&[row(&[number, number]), row(&[number, number])]).is_err());
         assert!(Identity::decode(&[row(&[Some(&[0xFF])])]).is_err());
         assert!(Identity::decode(&[row(&[None])]).is_err());
@@ -269,7 +270,7 @@ mod tests {
         assert_eq!(call(&Ping {}).unwrap(), [1]);
         assert!(call(&ReadPrepared { prefixes: &["docshard_", "x"] }).unwrap().is_empty());
 
-        let message = ReadNode::decode(&[spi::Row::new(vec![None; 4])]).unwrap_err().into_message();
+        let message = ReadNode::decode(&[spi::SpiRow::new(vec![None; 4])]).unwrap_err().into_message();
         assert!(message.contains("ReadNode"), "{message}");
     }
 

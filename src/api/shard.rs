@@ -13,7 +13,7 @@ use crate::shard::{
     share_load, table, writing,
 };
 use crate::storage::lock::{self, Tag};
-use crate::storage::rows::{FoundRow, Row, capture};
+use crate::storage::rows::{FoundRow, TableRow, capture};
 use docshard_core::cluster::share::Share;
 use docshard_core::query::filter::Filter;
 use docshard_core::query::specification;
@@ -23,7 +23,9 @@ use docshard_core::routing::protocol::documents::{
 use docshard_core::routing::protocol::migration::{
     ApplyChanges, DeleteRange, Deleted, DivideRange, LoadBatch, LocateRange, NumberedWrites,
 };
-use docshard_core::routing::protocol::once::{ClaimWrite, DeleteOnce, InsertOnce, Outcome, RememberReply, UpdateOnce};
+use docshard_core::routing::protocol::once::{
+    ClaimOutcome, ClaimWrite, DeleteOnce, InsertOnce, RememberReply, UpdateOnce,
+};
 use docshard_core::routing::protocol::pipeline::RunPipeline;
 use docshard_core::routing::protocol::resharding::{ApplyShare, LoadShare, Stored};
 use docshard_core::routing::protocol::table::{CreateIndex, CreateTable, SetValidator};
@@ -108,7 +110,7 @@ shard_functions! {
     [volatile, parallel_unsafe, strict] find_conflict(
         collection: i32, skey: &[u8], id: &[u8], document: &[u8],
     ) -> TableIterator<'static, (name!(relation, String), name!(key, Vec<u8>))> => {
-        let conflict = documents::find_conflict(collection, &Row { skey, id, doc: document })?;
+        let conflict = documents::find_conflict(collection, &TableRow { skey, id, doc: document })?;
         Ok(TableIterator::new(conflict.into_iter().map(|conflict| (conflict.index, conflict.key))))
     };
 
@@ -166,7 +168,7 @@ shard_functions! {
     ) -> Option<Vec<u8>> => {
         let (number, skey) = (number.into(), skey.into());
         let claimed = once::claim(&ClaimWrite { collection, token, version, number, skey })?;
-        Ok(claimed.as_ref().map(Outcome::encode))
+        Ok(claimed.as_ref().map(ClaimOutcome::encode))
     };
 
     [volatile, parallel_unsafe, strict] remember_reply(

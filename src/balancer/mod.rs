@@ -49,7 +49,7 @@ const PIN: Duration = Duration::from_secs(600);
 /// The time for which the measurements of a round are used.
 const FRESH: Duration = Duration::from_secs(30);
 
-pub struct Outcome {
+pub struct RoundOutcome {
     /// The next round should begin at once.
     pub again: bool,
     pub failed: bool,
@@ -81,7 +81,7 @@ pub struct Balancer {
 
 impl Balancer {
     /// Runs one round, outside any transaction. Returns no errors, but logs them.
-    pub fn round(&mut self) -> Outcome {
+    pub fn round(&mut self) -> RoundOutcome {
         (self.failed, self.is_complete) = (false, false);
         self.report_silence();
         let again = self.work().unwrap_or_else(|error| {
@@ -95,7 +95,7 @@ impl Balancer {
             pgrx::log!("docshard balancer: {}", error.message);
         }
         let rest = self.paused_until.map(|until| until.saturating_duration_since(Instant::now()));
-        Outcome { again: again && rest.is_none(), failed: self.failed, rest }
+        RoundOutcome { again: again && rest.is_none(), failed: self.failed, rest }
     }
 
     /// Called when an administrator has changed something: what could not move may move now.

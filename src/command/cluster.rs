@@ -2,7 +2,7 @@
 
 use super::collections::filtered;
 use super::config;
-use super::reply::{Document, Node, Reply};
+use super::reply::{Document, Reply, ReplyNode};
 use super::request::Request;
 use crate::catalog::change;
 use crate::operation::chunks::{self, ChunkSelector, MoveRange, bounds};
@@ -21,7 +21,7 @@ pub fn list_shards(request: &Request<'_>) -> Result<Reply> {
     let shards = rows.iter().map(|row| Document::Stored(row.bytes(0))).collect();
     let shards = filtered(request, shards)?;
     let fields = router::config::fields("config.shards").unwrap_or_default();
-    Ok(Reply::ok().with("shards", Node::Documents(config::ordered(shards, fields)?)))
+    Ok(Reply::ok().with("shards", ReplyNode::Documents(config::ordered(shards, fields)?)))
 }
 
 pub fn get_shard_map(request: &Request<'_>) -> Result<Reply> {

@@ -1,7 +1,7 @@
 //! Commands that create, drop, list and measure databases, collections and indexes.
 
 use super::find::listing;
-use super::reply::{Document, Node, Reply, integer};
+use super::reply::{Document, Reply, ReplyNode, integer};
 use super::request::Request;
 use crate::catalog::cache;
 use crate::catalog::collections::{namespace, views};
@@ -273,7 +273,7 @@ pub fn list_databases(request: &Request<'_>) -> Result<Reply> {
         }
         documents.push(Document::made(&shown)?);
     }
-    let mut reply = Reply::ok().with("databases", Node::Documents(filtered(request, documents)?));
+    let mut reply = Reply::ok().with("databases", ReplyNode::Documents(filtered(request, documents)?));
     if !name_only {
         reply = reply.with("totalSize", integer(total)).with("totalSizeMb", integer(total >> 20));
     }

@@ -5,7 +5,7 @@
 //! ten minutes is closed when the session next uses cursors.
 
 use super::config;
-use super::reply::{Document, Node, Reply};
+use super::reply::{Document, Reply, ReplyNode};
 use crate::operation::table::Operation;
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
@@ -59,14 +59,14 @@ impl Batch {
     /// `field` is `firstBatch` for a command that opens a cursor, and `nextBatch` for getMore.
     pub fn reply(self, field: &'static str, namespace: &str) -> Reply {
         let mut cursor = vec![
-            (field, Node::Documents(self.documents)),
-            ("id", Node::Long(self.id)),
-            ("ns", Node::Value(Value::String(namespace.to_owned()))),
+            (field, ReplyNode::Documents(self.documents)),
+            ("id", ReplyNode::Long(self.id)),
+            ("ns", ReplyNode::Value(Value::String(namespace.to_owned()))),
         ];
         if self.partial {
-            cursor.push(("partialResultsReturned", Node::Value(Value::Bool(true))));
+            cursor.push(("partialResultsReturned", ReplyNode::Value(Value::Bool(true))));
         }
-        Reply::ok().with("cursor", Node::Object(cursor))
+        Reply::ok().with("cursor", ReplyNode::Object(cursor))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The commands count, distinct and findAndModify.
 
-use super::reply::{Node, Reply, integer};
+use super::reply::{Reply, ReplyNode, integer};
 use super::request::Request;
 use crate::operation::arguments::number;
 use crate::operation::find_and_modify::FindAndModify;
@@ -61,11 +61,11 @@ pub fn find_and_modify(request: &Request<'_>) -> Result<Reply> {
     let (document, result) = FindAndModify::of_specification(&request.fields).run(&request.namespace()?)?;
     let updated_existing = result.matched > 0;
     let n = i64::from(updated_existing || result.upserted.is_some());
-    let mut last = vec![("n", Node::Value(integer(n)))];
+    let mut last = vec![("n", ReplyNode::Value(integer(n)))];
     if !request.fields.flag("remove") {
-        last.push(("updatedExisting", Node::Value(Value::Bool(updated_existing))));
+        last.push(("updatedExisting", ReplyNode::Value(Value::Bool(updated_existing))));
     }
-    last.extend(result.upserted.map(|id| ("upserted", Node::Value(id))));
-    let value = document.map_or(Node::Value(Value::Null), Node::Document);
-    Ok(Reply::ok().with("lastErrorObject", Node::Object(last)).with("value", value))
+    last.extend(result.upserted.map(|id| ("upserted", ReplyNode::Value(id))));
+    let value = document.map_or(ReplyNode::Value(Value::Null), ReplyNode::Document);
+    Ok(Reply::ok().with("lastErrorObject", ReplyNode::Object(last)).with("value", value))
 }

@@ -1,6 +1,6 @@
 //! Errors as MongoDB's answers.
 
-use super::reply::{Node, Reply, integer};
+use super::reply::{Reply, ReplyNode, integer};
 use crate::operation::errors::{self, duplicate_fields, validation_field, write_error};
 use crate::pg::error::Error;
 use crate::pg::{server, transaction::snapshot};
@@ -43,8 +43,8 @@ pub fn shaped(error: &Error) -> Reply {
     reply
 }
 
-pub fn write_errors(errors: &[WriteError]) -> Node {
-    Node::Value(errors::write_errors(errors, write_error_fields))
+pub fn write_errors(errors: &[WriteError]) -> ReplyNode {
+    ReplyNode::Value(errors::write_errors(errors, write_error_fields))
 }
 
 /// The fields of an element of `writeErrors`.

@@ -1,6 +1,6 @@
 //! Commands about the server: ping, hello, buildInfo, listCommands, getLastError.
 
-use super::reply::{Node, Reply};
+use super::reply::{Reply, ReplyNode};
 use super::request::Request;
 use crate::operation::writing::MAX_BATCH;
 use crate::pg::error::{Error, Result};
@@ -43,8 +43,8 @@ pub fn note_outcome(request: &Request<'_>, outcome: std::result::Result<&Reply, 
     match outcome {
         Err(error) => last.error = fail(error),
         Ok(reply) => {
-            let number = |node: Option<&Node>| match node {
-                Some(Node::Value(Value::Number(number))) => number.as_i64(),
+            let number = |node: Option<&ReplyNode>| match node {
+                Some(ReplyNode::Value(Value::Number(number))) => number.as_i64(),
                 _ => None,
             };
             if request.spec.writes {
@@ -52,14 +52,14 @@ pub fn note_outcome(request: &Request<'_>, outcome: std::result::Result<&Reply, 
                 last.n = if request.spec.name == "insert" { 0 } else { number(reply.get("n")).unwrap_or(0) };
             }
             if request.spec.name == "update" {
-                if let Some(Node::Value(Value::Array(upserted))) = reply.get("upserted")
+                if let Some(ReplyNode::Value(Value::Array(upserted))) = reply.get("upserted")
                     && let Some(Value::Object(fields)) = upserted.first()
                 {
                     last.upserted = fields.iter().find(|(name, _)| name == "_id").map(|(_, id)| id.clone());
                 }
                 last.updated_existing = Some(last.n > 0 && last.upserted.is_none());
             }
-            if let Some(Node::Value(Value::Array(errors))) = reply.get("writeErrors")
+            if let Some(ReplyNode::Value(Value::Array(errors))) = reply.get("writeErrors")
                 && let Some(Value::Object(fields)) = errors.last()
             {
                 let field = |name: &str| fields.iter().find(|(field, _)| field == name).map(|(_, value)| value);

@@ -12,7 +12,7 @@ use crate::router::numbered::Numbered;
 use crate::router::writes::once;
 use docshard_core::error::sqlstate::UNDEFINED_FUNCTION;
 use docshard_core::error::{Kind, Retry, bail, ensure, error};
-use docshard_core::routing::protocol::once::{Number, Outcome};
+use docshard_core::routing::protocol::once::{ClaimOutcome, Number};
 use docshard_core::values::document::bson::{read as bson, write::Item, write::Writer};
 use docshard_core::values::document::ext_json;
 use docshard_core::values::document::value::Value;
@@ -123,10 +123,10 @@ pub fn run(
 }
 
 /// The reply to a command that was executed before.
-fn replied(request: &Request<'_>, outcome: Outcome) -> Result<(Reply, Vec<u8>)> {
+fn replied(request: &Request<'_>, outcome: ClaimOutcome) -> Result<(Reply, Vec<u8>)> {
     let bytes = match outcome {
-        Outcome::Replied(bytes) => bytes,
-        Outcome::Written(answer) => {
+        ClaimOutcome::Replied(bytes) => bytes,
+        ClaimOutcome::Written(answer) => {
             let reply = Reply::ok();
             let reply = match request.spec.name {
                 "update" => reply.with("n", integer(answer.min(1))).with("nModified", integer((answer - 1).max(0))),

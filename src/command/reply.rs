@@ -48,7 +48,7 @@ fn stored(bytes: &[u8]) -> Result<Item<'_>> {
 }
 
 #[derive(Debug)]
-pub enum Node {
+pub enum ReplyNode {
     Value(Value),
     /// an integer that is 64 bits wide in BSON
     Long(i64),
@@ -56,36 +56,36 @@ pub enum Node {
     Document(Vec<u8>),
     Documents(Vec<Document>),
     /// an object
-    Object(Vec<(&'static str, Node)>),
+    Object(Vec<(&'static str, ReplyNode)>),
 }
 
-impl From<Json> for Node {
+impl From<Json> for ReplyNode {
     /// Converts JSON that docshard has made, with Extended JSON in it.
     fn from(json: Json) -> Self {
-        Node::Value(ext_json::from_json(&json).unwrap_or(Value::Null))
+        ReplyNode::Value(ext_json::from_json(&json).unwrap_or(Value::Null))
     }
 }
 
-impl From<Value> for Node {
+impl From<Value> for ReplyNode {
     fn from(value: Value) -> Self {
-        Node::Value(value)
+        ReplyNode::Value(value)
     }
 }
 
-impl Node {
+impl ReplyNode {
     fn part(&self) -> Result<Part<'_>> {
         let document = |bytes| -> Result<Part<'_>> {
             let not_a_document = || error!(Kind::InternalError, "the result is not a document");
             raw::document(bytes).map(Part::Stored).ok_or_else(not_a_document)
         };
         Ok(match self {
-            Node::Value(value) => Part::Owned(value.clone()),
-            Node::Long(value) => Part::Owned(integer(*value)),
-            Node::Document(bytes) => document(bytes)?,
-            Node::Documents(documents) => {
+            ReplyNode::Value(value) => Part::Owned(value.clone()),
+            ReplyNode::Long(value) => Part::Owned(integer(*value)),
+            ReplyNode::Document(bytes) => document(bytes)?,
+            ReplyNode::Documents(documents) => {
                 Part::Array(documents.iter().map(|shown| document(shown.bytes())).collect::<Result<_>>()?)
             }
-            Node::Object(fields) => Part::Object(
+            ReplyNode::Object(fields) => Part::Object(
                 fields
                     .iter()
                     .map(|(name, node)| Ok((Cow::Borrowed(*name), node.part()?)))
@@ -96,17 +96,17 @@ impl Node {
 
     fn write(&self, name: &str, writer: &mut Writer) -> Result<()> {
         match self {
-            Node::Value(value) => writer.field(name, Item::Value(value))?,
-            Node::Long(value) => writer.field(name, Item::Long(*value))?,
-            Node::Document(bytes) => writer.field(name, stored(bytes)?)?,
-            Node::Documents(documents) => {
+            ReplyNode::Value(value) => writer.field(name, Item::Value(value))?,
+            ReplyNode::Long(value) => writer.field(name, Item::Long(*value))?,
+            ReplyNode::Document(bytes) => writer.field(name, stored(bytes)?)?,
+            ReplyNode::Documents(documents) => {
                 writer.begin_array(name)?;
                 for (position, document) in documents.iter().enumerate() {
                     writer.field(&position.to_string(), document.item()?)?;
                 }
                 writer.end()?;
             }
-            Node::Object(fields) => {
+            ReplyNode::Object(fields) => {
                 writer.begin_document(name)?;
                 for (name, node) in fields {
                     node.write(name, writer)?;
@@ -121,7 +121,7 @@ impl Node {
 /// The fields of an answer; `ok` is added at the end.
 #[derive(Debug)]
 pub struct Reply {
-    fields: Vec<(Cow<'static, str>, Node)>,
+    fields: Vec<(Cow<'static, str>, ReplyNode)>,
     ok: bool,
 }
 
@@ -137,16 +137,16 @@ impl Reply {
     pub fn of(json: Json) -> Self {
         let Json::Object(map) = json else { return Self::ok() };
         let fields = map.into_iter().filter(|(name, _)| name != "ok");
-        Self { fields: fields.map(|(name, value)| (Cow::Owned(name), Node::from(value))).collect(), ok: true }
+        Self { fields: fields.map(|(name, value)| (Cow::Owned(name), ReplyNode::from(value))).collect(), ok: true }
     }
 
     #[must_use]
-    pub fn with(mut self, name: impl Into<Cow<'static, str>>, node: impl Into<Node>) -> Self {
+    pub fn with(mut self, name: impl Into<Cow<'static, str>>, node: impl Into<ReplyNode>) -> Self {
         self.fields.push((name.into(), node.into()));
         self
     }
 
-    pub fn get(&self, name: &str) -> Option<&Node> {
+    pub fn get(&self, name: &str) -> Option<&ReplyNode> {
         self.fields.iter().find(|(field, _)| field == name).map(|(_, node)| node)
     }
 

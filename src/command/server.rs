@@ -1,7 +1,7 @@
 //! Commands about the server and its sessions: their values are PostgreSQL's.
 
 use super::information::{VERSION, server};
-use super::reply::{Node, Reply};
+use super::reply::{Reply, ReplyNode};
 use super::request::Request;
 use super::users;
 use crate::operation::arguments::number;
@@ -15,7 +15,7 @@ use docshard_core::sql::param::Param;
 use serde_json::{Value as Json, json};
 
 /// A row of one statement.
-fn row(sql: &str) -> Result<spi::Row> {
+fn row(sql: &str) -> Result<spi::SpiRow> {
     spi::query(sql, &[])?.into_iter().next().ok_or_else(|| error!(Kind::InternalError, "no row"))
 }
 
@@ -136,7 +136,7 @@ pub fn connection_status(request: &Request<'_>) -> Result<Reply> {
 pub fn current_op(request: &Request<'_>) -> Result<Reply> {
     let own_only = request.fields.flag("$ownOps");
     let operations = activity::operations(request.fields.flag("$all"), own_only)?;
-    Ok(Reply::ok().with("inprog", Node::from(Json::from(operations))))
+    Ok(Reply::ok().with("inprog", ReplyNode::from(Json::from(operations))))
 }
 
 /// Cancels the statement of a session, as far as PostgreSQL allows the caller to.

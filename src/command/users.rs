@@ -3,7 +3,7 @@
 //! A role of PostgreSQL is a user of every database: the database of a request is shown, and distinguishes nothing.
 
 use super::collections::filtered;
-use super::reply::{Document, Node, Reply};
+use super::reply::{Document, Reply, ReplyNode};
 use super::request::{MAX_NAMED, Request};
 use crate::operation::arguments::{Arguments, Form, Type, mismatch};
 use crate::operation::users::{self, ADMIN, BUILT_IN, Known, Means, Right};
@@ -171,7 +171,7 @@ pub fn users_info(request: &Request<'_>) -> Result<Reply> {
         shown["mechanisms"] = json!(["SCRAM-SHA-256"]);
         Document::made(&shown)
     });
-    Ok(Reply::ok().with("users", Node::Documents(filtered(request, documents.collect::<Result<_>>()?)?)))
+    Ok(Reply::ok().with("users", ReplyNode::Documents(filtered(request, documents.collect::<Result<_>>()?)?)))
 }
 
 pub fn roles_info(request: &Request<'_>) -> Result<Reply> {
@@ -195,5 +195,5 @@ pub fn roles_info(request: &Request<'_>) -> Result<Reply> {
         let shown = json!({"role": name, "db": db, "isBuiltin": true, "roles": [], "inheritedRoles": []});
         documents.push(Document::made(&shown)?);
     }
-    Ok(Reply::ok().with("roles", Node::Documents(documents)))
+    Ok(Reply::ok().with("roles", ReplyNode::Documents(documents)))
 }

@@ -2,7 +2,7 @@
 
 use super::failure;
 use super::numbered;
-use super::reply::{Node, Reply, integer};
+use super::reply::{Reply, ReplyNode, integer};
 use super::request::Request;
 use crate::catalog::collections::namespace::check_writable;
 use crate::operation::arguments::{Arguments, Fields, Form, number};
@@ -114,7 +114,7 @@ pub fn update(request: &Request<'_>) -> Result<Reply> {
     let n = matched + upserted.len() as i64;
     let mut reply = Reply::ok().with("n", integer(n)).with("nModified", integer(modified));
     if !upserted.is_empty() {
-        reply = reply.with("upserted", Node::Value(Value::fixed_array(upserted)));
+        reply = reply.with("upserted", ReplyNode::Value(Value::fixed_array(upserted)));
     }
     Ok(finish(reply, &errors))
 }

@@ -19,7 +19,7 @@ use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::server::sleep_ms;
 use crate::pg::transaction;
-use crate::remote::Row;
+use crate::remote::RemoteRow;
 use crate::store::indexes;
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::migration::ApplyChanges;
@@ -200,7 +200,7 @@ impl Copy {
         self.attempt.start_changes(&self.expected_donor, self.batch, limit)?;
         let mut in_time = true;
         let migration = self.attempt.record.id;
-        let mut finish = |session: &mut ShardSession, donor: &mut ShardSession| -> Result<Vec<Row>> {
+        let mut finish = |session: &mut ShardSession, donor: &mut ShardSession| -> Result<Vec<RemoteRow>> {
             if let Some(deadline) = deadline.filter(|_| in_time) {
                 if let Some(rows) = session.poll(donor::milliseconds_until(deadline))? {
                     return Ok(rows);

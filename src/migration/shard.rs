@@ -6,7 +6,7 @@ use crate::catalog::cluster::shard::Shard;
 use crate::pg::error::{Error, Result};
 use crate::pg::server::foreign_server_oid;
 use crate::pg::transaction;
-use crate::remote::{Row, Session};
+use crate::remote::{RemoteRow, Session};
 use crate::shard::access::ADDRESS;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::Part;
@@ -100,12 +100,12 @@ impl ShardSession {
     }
 
     /// Waits for the answer.
-    pub fn finish(&mut self) -> Result<Vec<Row>> {
+    pub fn finish(&mut self) -> Result<Vec<RemoteRow>> {
         self.poll(-1).map(Option::unwrap_or_default)
     }
 
     /// Waits up to `milliseconds` for the answer; None if it has not arrived.
-    pub fn poll(&mut self, milliseconds: i64) -> Result<Option<Vec<Row>>> {
+    pub fn poll(&mut self, milliseconds: i64) -> Result<Option<Vec<RemoteRow>>> {
         self.named(|session| session.poll_finish(milliseconds))
     }
 
@@ -183,9 +183,9 @@ fn name_shard(error: Error, shard: &str) -> Error {
 }
 
 impl Connection for ShardSession {
-    type Row = Row;
+    type Row = RemoteRow;
 
-    fn ask(&mut self, sql: &str, params: &[Param<'_>], columns: &'static [Column]) -> Result<Vec<Row>> {
+    fn ask(&mut self, sql: &str, params: &[Param<'_>], columns: &'static [Column]) -> Result<Vec<RemoteRow>> {
         self.named(|session| session.ask(sql, params, columns))
     }
 

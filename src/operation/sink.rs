@@ -20,7 +20,7 @@ use crate::pg::transaction;
 use crate::router::reads::aggregate::Results;
 use crate::router::session;
 use crate::router::writes::insert::{self, Storable};
-use crate::router::writes::keyed_updates::{self, KeyedUpdate, Outcome};
+use crate::router::writes::keyed_updates::{self, KeyedOutcome, KeyedUpdate};
 use crate::router::writes::{clear, modify};
 use docshard_core::error::{Kind, error};
 use docshard_core::query::environment::Environment;
@@ -301,10 +301,10 @@ impl<'p> Merge<'p> {
             return updates.iter().map(|update| self.change(update)).collect();
         }
         let outcomes = keyed_updates::update(&self.target, updates)?;
-        let changed = |(update, outcome): (&KeyedUpdate, Outcome)| match outcome {
-            Outcome::Matched => Ok(true),
-            Outcome::Missing => Ok(false),
-            Outcome::NotKeyed => self.change(update),
+        let changed = |(update, outcome): (&KeyedUpdate, KeyedOutcome)| match outcome {
+            KeyedOutcome::Matched => Ok(true),
+            KeyedOutcome::Missing => Ok(false),
+            KeyedOutcome::NotKeyed => self.change(update),
         };
         updates.iter().zip(outcomes).map(changed).collect()
     }

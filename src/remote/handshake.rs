@@ -2,7 +2,7 @@
 //! content is defined in `docshard_core::cluster::handshake`; a [`Cluster`] reads it from the catalog.
 
 use super::param::Encoded;
-use super::row::Row;
+use super::row::RemoteRow;
 use super::wire::{Finished, Limit, Wire};
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
@@ -82,7 +82,7 @@ pub(super) enum HandshakeState {
     /// the batch that is being built begins with it
     Ready(Box<Hello>),
     /// sent, and not answered to the end: the first rows of the answer
-    Sent(Box<Hello>, Vec<Row>),
+    Sent(Box<Hello>, Vec<RemoteRow>),
     Done,
 }
 
@@ -112,7 +112,7 @@ impl HandshakeState {
     }
 
     /// Keeps a row of the answer. There is one, so more than two make no difference.
-    pub(super) fn receive(&mut self, row: Row) {
+    pub(super) fn receive(&mut self, row: RemoteRow) {
         if let Self::Sent(_, rows) = self
             && rows.len() < 2
         {
@@ -158,7 +158,7 @@ pub(super) fn greet(wire: &mut Wire, hello: &Hello, writes: bool) -> Result<()> 
 }
 
 /// Compares the answer with the handshake; true if the shard's WAL position is the catalog's.
-pub(super) fn accept(hello: &Hello, rows: &[Row]) -> Result<bool> {
+pub(super) fn accept(hello: &Hello, rows: &[RemoteRow]) -> Result<bool> {
     let welcome: Welcome =
         SayHello::decode(rows).map_err(|error| Error::new(Kind::HostUnreachable, error.into_message()))?.into();
     hello.accept(&welcome).map_err(|error| error.with_sqlstate(REFUSED_CONNECTION))

@@ -38,7 +38,7 @@ pub use handshake::{Cluster, set_cluster};
 pub use login::{RefusedHost, refused_hosts};
 pub use options::{APPLICATION, mapping_options, parse_conninfo, server_options};
 pub use param::{Request, RequestScope, Role, Sql};
-pub use row::Row;
+pub use row::RemoteRow;
 pub use session::Session;
 pub use settings::{ON_LOST_WRITES, OnLostWrites, init_gucs};
 pub use stream::{Feed, Stream, await_all, start};

@@ -13,9 +13,9 @@ use std::io::{self, BufReader, Read, Write};
 
 /// A row in PostgreSQL's binary format: for each column its length as a big-endian `i32`, -1 for NULL, and its bytes.
 #[derive(Debug)]
-pub struct Row(Vec<u8>);
+pub struct RemoteRow(Vec<u8>);
 
-impl Row {
+impl RemoteRow {
     /// `columns`: as in [`Answer::Row`](docshard_core::cluster::frontend::Answer::Row).
     pub(super) fn of(columns: Vec<u8>) -> Self {
         Self(columns)
@@ -46,7 +46,7 @@ impl Row {
     }
 }
 
-impl docshard_core::sql::record::Row for Row {
+impl docshard_core::sql::record::Row for RemoteRow {
     fn column(&self, column: usize) -> Option<&[u8]> {
         self.get(column)
     }
@@ -62,7 +62,7 @@ const ROW_BYTES: usize = 64;
 /// All rows of an answer.
 #[derive(Debug, Default)]
 pub struct Rows {
-    rows: Vec<Row>,
+    rows: Vec<RemoteRow>,
     bytes: usize,
 }
 
@@ -71,7 +71,7 @@ impl Rows {
     ///
     /// # Errors
     /// `ExceededMemoryLimit` if the answer is larger than those of docshard's functions.
-    pub fn add(&mut self, row: Row) -> Result<()> {
+    pub fn add(&mut self, row: RemoteRow) -> Result<()> {
         self.bytes += ROW_BYTES + row.0.len();
         if self.bytes > MOST_BYTES {
             bail!(Kind::ExceededMemoryLimit, "a shard's answer takes more than {} MB of memory", MOST_BYTES >> 20);
@@ -80,7 +80,7 @@ impl Rows {
         Ok(())
     }
 
-    pub fn into_vec(self) -> Vec<Row> {
+    pub fn into_vec(self) -> Vec<RemoteRow> {
         self.rows
     }
 }
@@ -113,7 +113,7 @@ fn failed(what: &str, error: &io::Error) -> Error {
 
 impl Spool {
     /// Appends a row.
-    pub(super) fn push(&mut self, row: &Row) -> Result<()> {
+    pub(super) fn push(&mut self, row: &RemoteRow) -> Result<()> {
         let length =
             u32::try_from(row.0.len()).map_err(|_| error!(Kind::InternalError, "a row of a shard is too long"))?;
         self.memory.extend_from_slice(&length.to_ne_bytes());
@@ -151,11 +151,11 @@ impl Spool {
     }
 
     /// The next row; None after the last.
-    pub(super) fn next(&mut self) -> Result<Option<Row>> {
+    pub(super) fn next(&mut self) -> Result<Option<RemoteRow>> {
         let Some(rows) = self.rows.checked_sub(1) else { return Ok(None) };
         self.rows = rows;
         let bytes = self.take().map_err(|error| failed("read", &error))?;
-        Ok(Some(Row(bytes)))
+        Ok(Some(RemoteRow(bytes)))
     }
 
     fn take(&mut self) -> io::Result<Vec<u8>> {
@@ -192,12 +192,12 @@ mod tests {
     use crate::pg::spi;
     use pgrx::pg_test;
 
-    fn row(columns: &[Option<&[u8]>]) -> Row {
+    fn row(columns: &[Option<&[u8]>]) -> RemoteRow {
         let column = |value: &Option<&[u8]>| match value {
             None => (-1i32).to_be_bytes().to_vec(),
             Some(bytes) => [&(bytes.len() as i32).to_be_bytes()[..], bytes].concat(),
         };
-        Row::of(columns.iter().flat_map(column).collect())
+        RemoteRow::of(columns.iter().flat_map(column).collect())
     }
 
     #[pg_test]

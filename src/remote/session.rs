@@ -5,7 +5,7 @@ use super::handshake;
 use super::login;
 use super::options::{self, Route};
 use super::param::{Encoded, Param, c_string};
-use super::row::Row;
+use super::row::RemoteRow;
 use super::wire::{Finished, Limit, Lost, Wire};
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction;
@@ -213,12 +213,12 @@ impl Session {
         C::decode(&rows).map_err(|error| self.name_node(error))
     }
 
-    fn within(&mut self, milliseconds: i64) -> Result<Vec<Row>> {
+    fn within(&mut self, milliseconds: i64) -> Result<Vec<RemoteRow>> {
         self.poll_finish(milliseconds)?
             .ok_or_else(|| error!(Kind::HostUnreachable, "shard \"{}\" does not answer", self.wire.shard()))
     }
 
-    fn decoded<T: Record>(&self, rows: &[Row]) -> Result<Vec<T>> {
+    fn decoded<T: Record>(&self, rows: &[RemoteRow]) -> Result<Vec<T>> {
         decode_all("a statement", rows).map_err(|error| self.name_node(error))
     }
 
@@ -259,7 +259,7 @@ impl Session {
     }
 
     /// Awaits the answer to [`Connection::start`]; None after a timeout. A negative timeout waits for ever, 0 does not wait.
-    pub fn poll_finish(&mut self, timeout_ms: i64) -> Result<Option<Vec<Row>>> {
+    pub fn poll_finish(&mut self, timeout_ms: i64) -> Result<Option<Vec<RemoteRow>>> {
         let Ok(timeout) = u64::try_from(timeout_ms) else { return self.finish(Limit::Served) };
         if timeout == 0 && self.active && !self.wire.pg.consume() {
             let loss = self.wire.loss();
@@ -318,7 +318,7 @@ impl Session {
         self.wire.lost(lost)
     }
 
-    fn finish(&mut self, limit: Limit) -> Result<Option<Vec<Row>>> {
+    fn finish(&mut self, limit: Limit) -> Result<Option<Vec<RemoteRow>>> {
         ensure!(self.active, Kind::InternalError, "the session has no statement running");
         match self.wire.finish(limit) {
             Err(Lost::Late) => Ok(None),
@@ -338,9 +338,9 @@ impl Session {
 }
 
 impl Connection for Session {
-    type Row = Row;
+    type Row = RemoteRow;
 
-    fn ask(&mut self, sql: &str, params: &[Param<'_>], columns: &'static [Column]) -> Result<Vec<Row>> {
+    fn ask(&mut self, sql: &str, params: &[Param<'_>], columns: &'static [Column]) -> Result<Vec<RemoteRow>> {
         self.start(sql, params, columns)?;
         self.finish(Limit::Served).map(Option::unwrap_or_default)
     }

@@ -8,7 +8,7 @@ use super::cache::{Pool, with_pool};
 use super::connection::{CLEANUP, Phase, Progress, Stop};
 use super::ffi;
 use super::param::Request;
-use super::row::{Row, Rows};
+use super::row::{RemoteRow, Rows};
 use super::transaction;
 use super::wire::{self, Limit};
 use crate::pg::error::{Error, Result};
@@ -26,7 +26,7 @@ pub struct Stream {
     epoch: u64,
     progress: Rc<RefCell<Progress>>,
     /// the first row, which [`await_all`] has read
-    head: Option<Row>,
+    head: Option<RemoteRow>,
 }
 
 impl Drop for Stream {
@@ -198,7 +198,7 @@ fn closed() -> Error {
 impl Stream {
     /// The next row; None at the end.
     #[allow(clippy::should_implement_trait, reason = "it can fail, and an iterator of results would go on after that")]
-    pub fn next(&mut self) -> Result<Option<Row>> {
+    pub fn next(&mut self) -> Result<Option<RemoteRow>> {
         match self.head.take() {
             Some(row) => Ok(Some(row)),
             None => with_pool(|pool| self.advance(pool)),
@@ -209,7 +209,7 @@ impl Stream {
     ///
     /// # Errors
     /// `ExceededMemoryLimit` if they do not fit into memory.
-    pub fn rows(&mut self) -> Result<Vec<Row>> {
+    pub fn rows(&mut self) -> Result<Vec<RemoteRow>> {
         let mut rows = Rows::default();
         while let Some(row) = self.next()? {
             if let Err(error) = rows.add(row) {
@@ -236,7 +236,7 @@ impl Stream {
         if matches!(progress.phase, Phase::Done) { progress.affected } else { 0 }
     }
 
-    fn advance(&mut self, pool: &mut Pool) -> Result<Option<Row>> {
+    fn advance(&mut self, pool: &mut Pool) -> Result<Option<RemoteRow>> {
         if self.epoch != pool.epoch {
             bail!(Kind::NoSuchTransaction, "the transaction that read from the shard has ended");
         }
@@ -259,7 +259,7 @@ impl Stream {
         }
     }
 
-    fn receive(&mut self, pool: &mut Pool) -> Result<Option<Row>> {
+    fn receive(&mut self, pool: &mut Pool) -> Result<Option<RemoteRow>> {
         let connection = pool.by_id(self.connection).ok_or_else(closed)?;
         let received = connection.next(Limit::Served);
         let affected = connection.affected();

@@ -7,7 +7,7 @@ use super::ffi::{self, PgConn, Poll, WaitSet};
 use super::login::{self, Passwords};
 use super::options::{self, Route};
 use super::param::{Encoded, Param, c_string};
-use super::row::Row;
+use super::row::RemoteRow;
 use super::wire::{Finished, Limit, Lost, NO_RESOURCES, Wire, cannot_connect, shard_of};
 use crate::pg::error::{Error, Result};
 use docshard_core::cluster::frontend::Answer;
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// The answer of one server.
 #[derive(Debug)]
 pub struct Surveyed {
-    pub rows: Result<Vec<Row>>,
+    pub rows: Result<Vec<RemoteRow>>,
     /// the round trip of the query, without connecting; None without an answer
     pub latency: Option<Duration>,
 }
@@ -41,7 +41,7 @@ struct Attempt {
 enum Stage {
     Connecting(PgConn, Poll),
     Queried(Wire, Instant),
-    Done(Result<(Vec<Row>, Duration)>),
+    Done(Result<(Vec<RemoteRow>, Duration)>),
 }
 
 /// Queries every server, as the service role, for rows with these columns; answers come in the order of `servers`. `accept` checks the answer of a server, given by
@@ -56,7 +56,7 @@ pub fn survey(
     params: &[Param<'_>],
     columns: Vec<Column>,
     limit: Duration,
-    accept: &dyn Fn(usize, &[Row]) -> Result<()>,
+    accept: &dyn Fn(usize, &[RemoteRow]) -> Result<()>,
 ) -> Result<Vec<Surveyed>> {
     let text = c_string(sql)?;
     let mut encoded = Encoded::default();
@@ -149,7 +149,7 @@ impl Stage {
 
 impl Attempt {
     /// Reads or writes what the socket is ready for.
-    fn step(self, text: &CStr, params: &Encoded, accept: &dyn Fn(usize, &[Row]) -> Result<()>) -> Self {
+    fn step(self, text: &CStr, params: &Encoded, accept: &dyn Fn(usize, &[RemoteRow]) -> Result<()>) -> Self {
         let shard = shard_of(&self.route.server_name);
         let stage = match self.stage {
             Stage::Connecting(mut pg, _) => match pg.poll() {

@@ -13,7 +13,7 @@ use super::hung::{self, NO_CONNECTION};
 use super::libpq_message::{one_line, without_sqlstate};
 use super::options;
 use super::probe::{ProbeResult, ProbeTarget};
-use super::row::{Row, Rows};
+use super::row::{RemoteRow, Rows};
 use crate::pg::error::{Error, Result};
 use docshard_core::cluster::frontend::{Answer, Report};
 use docshard_core::cluster::silence::Silence;
@@ -70,7 +70,7 @@ pub(super) enum Lost {
 /// The end of a command: its last answer, or the first error report, and its rows.
 pub(super) struct Finished {
     pub(super) result: Answer,
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<RemoteRow>,
 }
 
 #[derive(Debug)]
@@ -335,7 +335,7 @@ impl Wire {
         while let Some(result) = self.result(limit)? {
             match result {
                 Answer::Row(columns) => {
-                    self.rows.add(Row::of(columns)).map_err(|error| Lost::TooLarge(Box::new(error)))?;
+                    self.rows.add(RemoteRow::of(columns)).map_err(|error| Lost::TooLarge(Box::new(error)))?;
                 }
                 _ if matches!(self.last, Some(Answer::Error(_))) => {}
                 result => self.last = Some(result),

@@ -15,7 +15,7 @@
 use crate::pg::error::Result;
 use docshard_core::error::{Kind, bail};
 use docshard_core::routing::plan::destination::Destination;
-use docshard_core::routing::protocol::once::{Number, Outcome};
+use docshard_core::routing::protocol::once::{ClaimOutcome, Number};
 use std::cell::RefCell;
 
 struct Current {
@@ -40,7 +40,7 @@ pub(super) enum State {
     Written,
     Claimed(Home),
     /// it was executed before
-    Executed(Outcome),
+    Executed(ClaimOutcome),
 }
 
 thread_local! {
@@ -59,7 +59,7 @@ impl Numbered {
     }
 
     /// What became of the number, if the command was executed before.
-    pub fn executed(&self) -> Option<Outcome> {
+    pub fn executed(&self) -> Option<ClaimOutcome> {
         CURRENT.with_borrow(|current| match current.as_ref().map(|current| &current.state) {
             Some(State::Executed(outcome)) => Some(outcome.clone()),
             _ => None,

@@ -15,8 +15,8 @@ use std::time::Instant;
 pub const LARGEST_NUMBER: i64 = 1 << 53;
 
 pub enum ShardRow {
-    Local(spi::Row),
-    Remote(remote::Row),
+    Local(spi::SpiRow),
+    Remote(remote::RemoteRow),
     /// a document in a packed value, by its position; its columns are the document and its key
     Packed(Rc<Packed>, usize),
 }
@@ -90,7 +90,7 @@ impl Packed {
 /// The rows of one destination.
 pub enum RowStream {
     Local(spi::cursor::Cursor),
-    Rows(std::vec::IntoIter<spi::Row>),
+    Rows(std::vec::IntoIter<spi::SpiRow>),
     Remote(remote::Stream),
     /// it ends if the shard of that name is lost
     Partial(remote::Stream, String, Rc<LostShards>),

@@ -14,7 +14,7 @@ use super::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::memory::allocator;
 use crate::pg::spi;
-use crate::storage::rows::Row;
+use crate::storage::rows::TableRow;
 use crate::storage::scan::{self, Bound, Columns};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -163,7 +163,7 @@ fn truncated() -> Error {
     error!(Kind::BadValue, "malformed packed documents: truncated")
 }
 
-pub fn unpack(packed: &[u8]) -> Result<Vec<Row<'_>>> {
+pub fn unpack(packed: &[u8]) -> Result<Vec<TableRow<'_>>> {
     let mut rows = Vec::new();
     let mut rest = packed;
     while !rest.is_empty() {
@@ -174,14 +174,14 @@ pub fn unpack(packed: &[u8]) -> Result<Vec<Row<'_>>> {
     Ok(rows)
 }
 
-fn first(bytes: &[u8]) -> Option<(Row<'_>, &[u8])> {
+fn first(bytes: &[u8]) -> Option<(TableRow<'_>, &[u8])> {
     let (lengths, rest) = bytes.split_at_checked(12)?;
     let length =
         |column: usize| lengths[4 * column..][..4].try_into().map(u32::from_le_bytes).map_or(0, |n| n as usize);
     let (skey, rest) = rest.split_at_checked(length(0))?;
     let (id, rest) = rest.split_at_checked(length(1))?;
     let (doc, rest) = rest.split_at_checked(length(2))?;
-    Some((Row { skey, id, doc }, rest))
+    Some((TableRow { skey, id, doc }, rest))
 }
 
 #[cfg(any(test, feature = "pg_test"))]

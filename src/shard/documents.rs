@@ -14,7 +14,7 @@ use crate::pg::error::Result;
 use crate::pg::security::permission;
 use crate::pg::spi;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
-use crate::storage::rows::{Change, Conflict, FoundRow, Purpose, Row, validation};
+use crate::storage::rows::{Change, Conflict, FoundRow, Purpose, TableRow, validation};
 use crate::storage::scan::{self, Bound};
 use docshard_core::error::{Kind, bail};
 use docshard_core::query::filter::Filter;
@@ -35,7 +35,8 @@ use docshard_core::values::key::encode::encode;
 /// Those of `lock_and_check`; `BadValue` for malformed bytes; 23505 for a key that exists.
 pub fn insert(call: &InsertDocuments<'_>) -> Result<u64> {
     let &InsertDocuments { collection, token, version, ref documents } = call;
-    let rows: Vec<Row<'_>> = unpack(documents)?.into_iter().map(|[skey, id, doc]| Row { skey, id, doc }).collect();
+    let rows: Vec<TableRow<'_>> =
+        unpack(documents)?.into_iter().map(|[skey, id, doc]| TableRow { skey, id, doc }).collect();
     let Some(lo) = rows.iter().map(|row| row.skey).min() else { return Ok(0) };
     let hi = rows.iter().map(|row| row.skey).max().map(above);
     writing::lock_and_check(collection, Placement { token, version }, Some(lo), hi.as_deref())?;
@@ -54,7 +55,7 @@ pub fn find_violations(call: &FindViolations<'_>) -> Result<Refused> {
 }
 
 /// Returns the unique index besides the primary key, and its key, with which a row conflicts.
-pub fn find_conflict(collection: i32, row: &Row<'_>) -> Result<Option<Conflict>> {
+pub fn find_conflict(collection: i32, row: &TableRow<'_>) -> Result<Option<Conflict>> {
     raw::validate(row.doc)?;
     let mut writer = table::writer(collection, Purpose::Insert)?;
     let conflict = writer.conflict(row);

@@ -4,7 +4,7 @@
 //! its key. Its bytes are the size of its columns as stored (compressed, or out of line), plus the row's header.
 
 use crate::pg::error::Result;
-use crate::pg::spi::{self, Row};
+use crate::pg::spi::{self, SpiRow};
 use docshard_core::routing::names;
 use docshard_core::routing::protocol::measure::{ChunkSize, Estimate, FindSplitPoints, RangeSize};
 use docshard_core::routing::protocol::shard_tables::key_range;
@@ -39,7 +39,7 @@ pub fn chunks(collection: i32, bounds: &[&[u8]], counted_mb: i32) -> Result<Vec<
     );
     let scale = |n: i64| (n as f64 / share) as i64;
     let rows = spi::read(&sql, &[Param::ByteaArray(bounds)])?;
-    let size = |row: &Row| ChunkSize {
+    let size = |row: &SpiRow| ChunkSize {
         chunk: (row.i32(0) - 1).max(0),
         documents: scale(row.i64(1)),
         bytes: scale(row.i64(2)),

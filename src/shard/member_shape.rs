@@ -6,7 +6,7 @@
 
 use crate::pg::error::Result;
 use crate::pg::object::change_watch::Changed;
-use crate::pg::spi::Row;
+use crate::pg::spi::SpiRow;
 use docshard_core::sql::param::Param;
 use std::collections::BTreeSet;
 
@@ -76,7 +76,7 @@ const MEMBERS: &str = "\
           FROM pg_catalog.pg_opfamily o JOIN pg_catalog.pg_namespace s ON s.oid = o.opfnamespace \
          WHERE m.classid = 'pg_catalog.pg_opfamily'::pg_catalog.regclass AND o.oid = m.objid) n ON true";
 
-fn members(rows: &[Row]) -> BTreeSet<(i64, String, String)> {
+fn members(rows: &[SpiRow]) -> BTreeSet<(i64, String, String)> {
     rows.iter().map(|row| (row.i64(0), row.text(1).to_owned(), row.text(2).to_owned())).collect()
 }
 

@@ -31,7 +31,7 @@ use docshard_core::error::{Kind, bail, ensure};
 use docshard_core::routing::protocol::documents::{DeleteDocument, InsertDocuments, UpdateDocument, unpack};
 use docshard_core::routing::protocol::migration::NumberedWrites;
 use docshard_core::routing::protocol::once::{
-    CLAIMED, ClaimWrite, DeleteOnce, InsertOnce, MAX_REPLY, Number, Outcome, RememberReply, UpdateOnce,
+    CLAIMED, ClaimOutcome, ClaimWrite, DeleteOnce, InsertOnce, MAX_REPLY, Number, RememberReply, UpdateOnce,
 };
 use docshard_core::values::key::MAX_KEY_BYTES;
 use pgrx::pg_sys::Oid;
@@ -72,7 +72,7 @@ fn own(number: &[u8]) -> Result<Number> {
 /// # Errors
 /// Those of `lock_and_check`; `TransactionTooOld` for a number below that of the session's last write here;
 /// `IncompleteTransactionHistory` for one that another command has.
-pub fn claim(call: &ClaimWrite<'_>) -> Result<Option<Outcome>> {
+pub fn claim(call: &ClaimWrite<'_>) -> Result<Option<ClaimOutcome>> {
     let &ClaimWrite { collection, token, version, ref number, ref skey } = call;
     let number = own(number)?;
     if claim_at(collection, Placement { token, version }, &number, skey, None)? {
@@ -97,8 +97,8 @@ pub fn claim(call: &ClaimWrite<'_>) -> Result<Option<Outcome>> {
         last.command
     );
     match (last.answer, last.reply) {
-        (_, Some(reply)) => Ok(Some(Outcome::Replied(reply))),
-        (Some(answer), None) => Ok(Some(Outcome::Written(answer))),
+        (_, Some(reply)) => Ok(Some(ClaimOutcome::Replied(reply))),
+        (Some(answer), None) => Ok(Some(ClaimOutcome::Written(answer))),
         (None, None) => {
             let why = "it is longer than 1 MB, or the role has stored too many";
             bail!(

@@ -257,7 +257,7 @@ fn require_router() -> Result<()> {
 /// The documents that an SQL statement returns.
 struct Selected {
     cursor: Cursor,
-    row: Option<spi::Row>,
+    row: Option<spi::SpiRow>,
 }
 
 impl Selected {

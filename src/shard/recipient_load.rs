@@ -11,7 +11,7 @@ use crate::pg::server::relation_oid;
 use crate::pg::transaction::subtransaction::attempt;
 use crate::storage::SCHEMA;
 use crate::storage::lock;
-use crate::storage::rows::{Change, Purpose, Row};
+use crate::storage::rows::{Change, Purpose, TableRow};
 use crate::storage::scan::{Look, by_int4};
 use docshard_core::error::sqlstate::UNIQUE_VIOLATION;
 use docshard_core::error::{Kind, error};
@@ -128,7 +128,7 @@ pub fn apply_changes(changes: &ApplyChanges<'_>) -> Result<i64> {
         for (skey, id, doc) in &*held {
             expected.check(skey, id, Some(doc))?;
         }
-        let rows: Vec<Row<'_>> = held.iter().map(|(skey, id, doc)| Row { skey, id, doc }).collect();
+        let rows: Vec<TableRow<'_>> = held.iter().map(|(skey, id, doc)| TableRow { skey, id, doc }).collect();
         if !rows.is_empty() {
             writer.insert(&rows)?;
         }
@@ -200,7 +200,7 @@ pub fn load_batch(loading: &LoadBatch<'_>) -> Result<u64> {
     }
 }
 
-fn load_one_by_one(collection: i32, rows: &[Row<'_>]) -> Result<u64> {
+fn load_one_by_one(collection: i32, rows: &[TableRow<'_>]) -> Result<u64> {
     let mut writer = table::writer(collection, Purpose::Insert)?;
     let mut loaded = 0;
     for row in rows {

@@ -16,7 +16,7 @@ use crate::pg::error::Result;
 use crate::pg::memory::allocator;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::transaction::subtransaction::attempt;
-use crate::storage::rows::{Change, Purpose, Row};
+use crate::storage::rows::{Change, Purpose, TableRow};
 use crate::storage::scan::{self, Bound, Look, by_int4};
 use docshard_core::cluster::share::Share;
 use docshard_core::error::sqlstate::UNIQUE_VIOLATION;
@@ -52,8 +52,8 @@ impl Target<'_> {
     }
 
     /// Stores documents; returns the positions of those that are refused.
-    fn store(&self, rows: &[Row<'_>]) -> Result<Vec<usize>> {
-        let insert = |rows: &[Row<'_>]| {
+    fn store(&self, rows: &[TableRow<'_>]) -> Result<Vec<usize>> {
+        let insert = |rows: &[TableRow<'_>]| {
             let mut writer = table::writer(self.collection, Purpose::Insert)?;
             writer.insert_by(rows.len().max(1), rows)?;
             writer.finish();
@@ -122,8 +122,8 @@ pub fn load(loading: &LoadShare<'_>) -> Result<Stored> {
         let skey = target.key_of(row.id, row.doc)?;
         keys.push(skey.ok_or_else(|| refused("a key of another shard", row.id))?);
     }
-    let rows: Vec<Row<'_>> =
-        arrived.iter().zip(&keys).map(|(row, skey)| Row { skey, id: row.id, doc: row.doc }).collect();
+    let rows: Vec<TableRow<'_>> =
+        arrived.iter().zip(&keys).map(|(row, skey)| TableRow { skey, id: row.id, doc: row.doc }).collect();
     let kept_out = target.store(&rows)?;
     let mut stored = Stored { documents: count(rows.len() - kept_out.len()), refused: Vec::new() };
     kept_out.iter().for_each(|at| report(&mut stored.refused, arrived[*at].skey, arrived[*at].id));
@@ -200,8 +200,8 @@ fn insert(target: &Target<'_>, held: &mut Vec<Arrived>, stored: &mut Stored) -> 
             keyed.push((skey, arrived));
         }
     }
-    let rows: Vec<Row<'_>> =
-        keyed.iter().map(|(skey, arrived)| Row { skey, id: &arrived.id, doc: &arrived.doc }).collect();
+    let rows: Vec<TableRow<'_>> =
+        keyed.iter().map(|(skey, arrived)| TableRow { skey, id: &arrived.id, doc: &arrived.doc }).collect();
     if !rows.is_empty() {
         let kept_out = target.store(&rows)?;
         stored.documents += count(rows.len() - kept_out.len());

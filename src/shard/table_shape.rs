@@ -9,7 +9,7 @@
 use super::{table, table_witness};
 use crate::pg::error::Result;
 use crate::pg::object::change_watch::Changed;
-use crate::pg::spi::{self, Row};
+use crate::pg::spi::{self, SpiRow};
 use crate::pg::{security::user, server};
 use docshard_core::routing::names;
 use docshard_core::sql::param::Param;
@@ -84,7 +84,7 @@ pub struct Property {
     pub table: i64,
 }
 
-fn properties(rows: &[Row]) -> BTreeSet<Property> {
+fn properties(rows: &[SpiRow]) -> BTreeSet<Property> {
     rows.iter()
         .map(|row| {
             let table = row.i64(3);

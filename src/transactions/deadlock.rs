@@ -69,7 +69,7 @@ pub fn suspect() {
     lock::release(STARTER, Mode::Exclusive);
 }
 
-struct Node {
+struct WaitNode {
     shard: ShardId,
     session: Session,
 }
@@ -120,16 +120,16 @@ fn here(pid: i32) -> Process {
 }
 
 /// Opens sessions at the shards that can be reached.
-fn open() -> Result<Vec<Node>> {
+fn open() -> Result<Vec<WaitNode>> {
     let open = |(shard, server): (Rc<Shard>, Oid)| {
         let session = transaction::run(|| Session::open(server)).ok()?;
-        Some(Node { shard: shard.id, session })
+        Some(WaitNode { shard: shard.id, session })
     };
     Ok(transaction::run(cache::remote_shards)?.into_iter().filter_map(open).collect())
 }
 
 /// Queries all nodes. A shard that does not answer is removed from them.
-fn query_all(nodes: &mut Vec<Node>) -> Result<Waits> {
+fn query_all(nodes: &mut Vec<WaitNode>) -> Result<Waits> {
     nodes.retain_mut(|node| node.session.start(WAITS, &[], WaitRow::WIRE).is_ok());
     let (sessions, mut found) = transaction::run(|| {
         let rows = spi::query(SESSIONS, &[])?;
@@ -141,7 +141,7 @@ fn query_all(nodes: &mut Vec<Node>) -> Result<Waits> {
         Ok((sessions, Waits { waits, begun }))
     })?;
     let deadline = Instant::now() + ANSWER;
-    nodes.retain_mut(|Node { shard, session }| {
+    nodes.retain_mut(|WaitNode { shard, session }| {
         let left = deadline.saturating_duration_since(Instant::now()).as_millis();
         let Ok(Some(rows)) = session.poll_finish(i64::try_from(left).unwrap_or(0)) else { return false };
         let Ok(waits) = decode_all::<WaitRow, _>("a statement", &rows) else { return false };

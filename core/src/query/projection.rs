@@ -14,7 +14,7 @@ mod tree;
 mod parse;
 
 use self::parse::{Dialect, Parser};
-use self::tree::{Mode, Node, Tree, computes, ends, is_positional, is_read, leaves};
+use self::tree::{Mode, ProjectionNode, Tree, computes, ends, is_positional, is_read, leaves};
 use crate::budget::{self, Evaluation};
 use crate::error::{Error, Kind, Result, bail, error};
 use crate::query::envelope;
@@ -109,12 +109,13 @@ impl Projection {
     }
 
     fn new(mode: Mode, fields: Tree, environment: &Environment) -> Projection {
-        let chosen = (mode == Mode::Include && fields.values().all(|node| matches!(node, Node::Leaf))).then(|| {
-            let mut names: Vec<String> = fields.keys().cloned().collect();
-            budget::steps(names.len());
-            names.sort_by(|a, b| compare_keys(a.as_bytes(), b.as_bytes()));
-            names
-        });
+        let chosen =
+            (mode == Mode::Include && fields.values().all(|node| matches!(node, ProjectionNode::Leaf))).then(|| {
+                let mut names: Vec<String> = fields.keys().cloned().collect();
+                budget::steps(names.len());
+                names.sort_by(|a, b| compare_keys(a.as_bytes(), b.as_bytes()));
+                names
+            });
         let collator = environment.collator().cloned();
         Projection { mode, fields, chosen, collator, filter: None, positional: false, ordered: keeps_order() }
     }
@@ -146,7 +147,7 @@ impl Projection {
                 bail!(31120, "$unset specification must be a string or an array containing only string values")
             };
             path::check_field_path(path)?;
-            parser.add(path, Node::Leaf)?;
+            parser.add(path, ProjectionNode::Leaf)?;
         }
         Ok(Projection::new(Mode::Exclude, parser.fields, &environment))
     }
@@ -175,7 +176,10 @@ impl Projection {
     pub(crate) fn fields_read(&self) -> Option<BTreeSet<String>> {
         let mut paths = BTreeSet::new();
         if self.mode == Mode::Include {
-            let above = self.fields.iter().filter(|(_, node)| matches!(node, Node::Branch(fields) if computes(fields)));
+            let above = self
+                .fields
+                .iter()
+                .filter(|(_, node)| matches!(node, ProjectionNode::Branch(fields) if computes(fields)));
             paths.extend(above.map(|(name, _)| name.clone()));
         }
         is_read(&self.fields, &mut paths).then_some(paths)
@@ -186,7 +190,7 @@ impl Projection {
         let includes = self.mode == Mode::Include;
         let mut paths = BTreeSet::new();
         ends(&self.fields, "", &mut |path, node| {
-            if !includes || matches!(node, Node::Leaf) {
+            if !includes || matches!(node, ProjectionNode::Leaf) {
                 paths.insert(path);
             }
         });
@@ -230,7 +234,7 @@ impl Assignments {
         let mut parser = Parser::new(&environment, Dialect::Stage);
         for (position, path) in paths.iter().enumerate() {
             path::check_field_path(path)?;
-            parser.add(path, Node::Given(position))?;
+            parser.add(path, ProjectionNode::Given(position))?;
         }
         Ok(Assignments { fields: parser.fields, paths: paths.iter().map(|path| (*path).to_owned()).collect() })
     }
@@ -312,15 +316,15 @@ impl<'a> Context<'a> {
             budget::step();
             let found = object.and_then(|object| object.find(name));
             let part = match (node, found) {
-                (Node::Computed(expression), _) => self.computed(expression)?,
-                (Node::Branch(fields), Some((_, value))) => self.include_in(value, fields, within)?,
-                (Node::Branch(fields), None) if computes(fields) => Some(self.include(None, fields, within)?),
+                (ProjectionNode::Computed(expression), _) => self.computed(expression)?,
+                (ProjectionNode::Branch(fields), Some((_, value))) => self.include_in(value, fields, within)?,
+                (ProjectionNode::Branch(fields), None) if computes(fields) => Some(self.include(None, fields, within)?),
                 (_, None) => None,
                 (node, Some((_, value))) => self.chosen(node, value, within)?,
             };
             let Some(part) = part.map(|part| (Cow::Borrowed(name.as_str()), part)) else { continue };
             match (node, found) {
-                (Node::Computed(_), _) | (_, None) => computed.push(part),
+                (ProjectionNode::Computed(_), _) | (_, None) => computed.push(part),
                 (_, Some((position, _))) => included.push((position, part)),
             }
         }
@@ -352,8 +356,8 @@ impl<'a> Context<'a> {
         for (name, value) in object.in_order() {
             let part = match fields.get(name) {
                 None => Some(Part::Raw(value)),
-                Some(Node::Leaf) => None,
-                Some(Node::Branch(fields)) => Some(self.exclude_in(value, fields, within)?),
+                Some(ProjectionNode::Leaf) => None,
+                Some(ProjectionNode::Branch(fields)) => Some(self.exclude_in(value, fields, within)?),
                 Some(node) => self.chosen(node, value, within)?,
             };
             kept.extend(part.map(|part| (Cow::Borrowed(name), part)));
@@ -377,7 +381,7 @@ impl<'a> Context<'a> {
         for (name, value) in object.into_iter().flat_map(|object| object.in_order()) {
             let part = match fields.get(name) {
                 None => Some(Part::Raw(value)),
-                Some(Node::Branch(fields)) => Some(self.put_in(value, fields)?),
+                Some(ProjectionNode::Branch(fields)) => Some(self.put_in(value, fields)?),
                 Some(node) => self.value_of(node)?,
             };
             all.extend(part.map(|part| (Cow::Borrowed(name), part)));
@@ -388,7 +392,7 @@ impl<'a> Context<'a> {
                 continue;
             }
             let part = match node {
-                Node::Branch(fields) => Some(self.put(None, fields)?),
+                ProjectionNode::Branch(fields) => Some(self.put(None, fields)?),
                 node => self.value_of(node)?,
             };
             all.extend(part.map(|part| (Cow::Borrowed(name.as_str()), part)));
@@ -397,10 +401,10 @@ impl<'a> Context<'a> {
     }
 
     /// The value that a node gives to a field.
-    fn value_of(&self, node: &'a Node) -> Result<Option<Part<'a>>> {
+    fn value_of(&self, node: &'a ProjectionNode) -> Result<Option<Part<'a>>> {
         match node {
-            Node::Computed(expression) => self.computed(expression),
-            Node::Given(position) => {
+            ProjectionNode::Computed(expression) => self.computed(expression),
+            ProjectionNode::Given(position) => {
                 let given = self.given.get(*position).and_then(Option::as_ref);
                 Ok(given.map(|value| Part::Owned(budget::copying(|| value.clone()))))
             }
@@ -419,18 +423,18 @@ impl<'a> Context<'a> {
     }
 
     /// The part of a value at the end of a path that is kept; None drops the field.
-    fn chosen(&self, node: &Node, value: RawValue<'a>, within: Within) -> Result<Option<Part<'a>>> {
+    fn chosen(&self, node: &ProjectionNode, value: RawValue<'a>, within: Within) -> Result<Option<Part<'a>>> {
         Ok(match (node, value) {
-            (Node::Slice(slice), RawValue::Array(array)) if within != Within::NestedArray => {
+            (ProjectionNode::Slice(slice), RawValue::Array(array)) if within != Within::NestedArray => {
                 let (skip, limit) = slice.of(array.len());
                 Some(Part::Array(array.iter().skip(skip).take(limit).map(Part::Raw).collect()))
             }
-            (Node::Element(condition), RawValue::Array(array)) => {
+            (ProjectionNode::Element(condition), RawValue::Array(array)) => {
                 condition.first_in(array)?.map(|element| Part::Array(vec![Part::Raw(element)]))
             }
-            (Node::Element(_), _) => None,
+            (ProjectionNode::Element(_), _) => None,
             // Only the outermost of nested arrays is positional.
-            (Node::Positional, RawValue::Array(array)) if within == Within::Documents => {
+            (ProjectionNode::Positional, RawValue::Array(array)) if within == Within::Documents => {
                 Some(Part::Array(vec![Part::Raw(self.matched(array)?)]))
             }
             (_, value) => Some(Part::Raw(value)),

@@ -11,7 +11,7 @@ use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::{security::user, server, spi, transaction};
-use crate::remote::{self, Cluster, ON_LOST_WRITES, OnLostWrites, RefusedHost, Row, Session};
+use crate::remote::{self, Cluster, ON_LOST_WRITES, OnLostWrites, RefusedHost, RemoteRow, Session};
 use crate::shard::node;
 use crate::store;
 use crate::store::contacts::{self, Trouble};
@@ -281,7 +281,7 @@ pub fn start_advancing(session: &mut Session, shard: ShardId, counter: i64) -> R
 
 /// Records the counter that a shard has committed.
 /// Errors: `HostUnreachable` if it has not.
-pub fn note_advanced(shard: &Shard, counter: i64, rows: &[Row]) -> Result<()> {
+pub fn note_advanced(shard: &Shard, counter: i64, rows: &[RemoteRow]) -> Result<()> {
     let identities = AdvanceCounter::decode(rows)?;
     let identity = identities.first().ok_or_else(|| {
         error!(

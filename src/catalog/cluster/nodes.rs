@@ -5,7 +5,7 @@ use super::identity;
 use crate::catalog::cache;
 use crate::catalog::cluster::shard::Shard;
 use crate::pg::error::{Result, catch_violation};
-use crate::pg::spi::{self, Row};
+use crate::pg::spi::{self, SpiRow};
 use crate::remote::{self, RequestScope, Role};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::routing::protocol::{Answer, Call};
@@ -61,7 +61,7 @@ fn run_at_once(
     sql: &str,
     columns: &'static [Column],
     write: bool,
-) -> Result<Vec<Vec<Row>>> {
+) -> Result<Vec<Vec<SpiRow>>> {
     let request = |&(shard, params): &(&Shard, _)| remote::Request {
         server: shard.oid(),
         role: Role::Service,
@@ -87,7 +87,7 @@ fn run_at_once(
     streams.into_iter().map(rows).collect()
 }
 
-fn rows_of(stream: &mut remote::Stream, columns: usize) -> Result<Vec<Row>> {
-    let cells = |row: &remote::Row| (0..columns).map(|column| row.get(column).map(<[u8]>::to_vec)).collect();
-    Ok(stream.rows()?.iter().map(|row| Row::new(cells(row))).collect())
+fn rows_of(stream: &mut remote::Stream, columns: usize) -> Result<Vec<SpiRow>> {
+    let cells = |row: &remote::RemoteRow| (0..columns).map(|column| row.get(column).map(<[u8]>::to_vec)).collect();
+    Ok(stream.rows()?.iter().map(|row| SpiRow::new(cells(row))).collect())
 }

@@ -8,7 +8,7 @@ use crate::catalog::cache;
 use crate::catalog::cluster::identity::cluster_id;
 use crate::catalog::cluster::shard::Shard;
 use crate::pg::error::{Error, Result};
-use crate::pg::spi::{self, Row};
+use crate::pg::spi::{self, SpiRow};
 use crate::remote;
 use crate::store;
 use crate::store::contacts::Contact;
@@ -36,7 +36,7 @@ pub struct ShardAnswer<A> {
 pub fn call<C: Call>(call: &C, limit: Duration) -> Result<Vec<ShardAnswer<C::Answer>>> {
     let answers = rows(&call.statement(), &call.params(), C::Answer::COLUMNS, limit)?;
     let of = |ShardAnswer { shard, answer, latency }| {
-        let decode = |rows: Vec<Row>| C::decode(&rows).map_err(|error| error.at_shard(&shard.name));
+        let decode = |rows: Vec<SpiRow>| C::decode(&rows).map_err(|error| error.at_shard(&shard.name));
         ShardAnswer { answer: answer.and_then(decode), shard, latency }
     };
     Ok(answers.into_iter().map(of).collect())
@@ -48,7 +48,7 @@ fn rows(
     params: &[Param<'_>],
     columns: &[Column],
     limit: Duration,
-) -> Result<Vec<ShardAnswer<Vec<Row>>>> {
+) -> Result<Vec<ShardAnswer<Vec<SpiRow>>>> {
     let mut shards: Vec<_> = cache::shards()?.values().cloned().collect();
     shards.sort_by_key(|shard| shard.id);
     // A shard without rows returns a row of NULLs.
@@ -64,16 +64,16 @@ fn rows(
         .collect();
     let cluster = cluster_id()?;
     let remotes: Vec<_> = shards.iter().filter(|shard| !shard.is_local()).collect();
-    let accept = |at: usize, rows: &[remote::Row]| check(remotes[at], cluster, known.get(&remotes[at].id), rows);
+    let accept = |at: usize, rows: &[remote::RemoteRow]| check(remotes[at], cluster, known.get(&remotes[at].id), rows);
     let mut surveyed = remote::survey(&servers, &sql, params, types, limit, &accept)?.into_iter();
     let mut answers = Vec::with_capacity(shards.len());
-    let cells = |row: &remote::Row| own.clone().map(|column| row.get(column).map(<[u8]>::to_vec)).collect();
+    let cells = |row: &remote::RemoteRow| own.clone().map(|column| row.get(column).map(<[u8]>::to_vec)).collect();
     for shard in shards.iter().cloned() {
         answers.push(match shard.oid().and_then(|_| surveyed.next()) {
             Some(answer) => {
-                let is_joined = |row: &&remote::Row| own.clone().any(|column| row.get(column).is_some());
+                let is_joined = |row: &&remote::RemoteRow| own.clone().any(|column| row.get(column).is_some());
                 let rows =
-                    answer.rows.map(|rows| rows.iter().filter(is_joined).map(|row| Row::new(cells(row))).collect());
+                    answer.rows.map(|rows| rows.iter().filter(is_joined).map(|row| SpiRow::new(cells(row))).collect());
                 ShardAnswer { latency: answer.latency, answer: rows, shard }
             }
             None => {
@@ -87,7 +87,7 @@ fn rows(
 }
 
 /// Refuses rows that do not come from the expected shard, at the known position or a later one.
-fn check(shard: &Shard, cluster: i64, known: Option<&Position>, rows: &[remote::Row]) -> Result<()> {
+fn check(shard: &Shard, cluster: i64, known: Option<&Position>, rows: &[remote::RemoteRow]) -> Result<()> {
     for row in rows {
         check_mark(shard, cluster, row.i64(0).zip(row.text(1)))?;
         if let Some(known) = known {

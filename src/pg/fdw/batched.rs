@@ -42,7 +42,7 @@ pub(super) struct Shape {
 
 /// The node's state, which begins with PostgreSQL's.
 #[repr(C)]
-struct Node {
+struct BatchedNode {
     custom: pg_sys::CustomScanState,
     own: *mut Option<State>,
 }
@@ -133,7 +133,7 @@ static EXEC_METHODS: Methods<pg_sys::CustomExecMethods> = Methods(pg_sys::Custom
 unsafe extern "C-unwind" fn create(_scan: *mut pg_sys::CustomScan) -> *mut pg_sys::Node {
     // SAFETY: zeroed memory of the executor.
     unsafe {
-        let node: *mut Node = pg_sys::palloc0(size_of::<Node>()).cast();
+        let node: *mut BatchedNode = pg_sys::palloc0(size_of::<BatchedNode>()).cast();
         (*node).custom.ss.ps.type_ = pg_sys::NodeTag::T_CustomScanState;
         (*node).custom.methods = &raw const EXEC_METHODS.0;
         node.cast()
@@ -186,7 +186,7 @@ unsafe extern "C-unwind" fn begin(node: *mut pg_sys::CustomScanState, estate: *m
             shape,
         };
         let kept = PgMemoryContexts::For((*estate).es_query_cxt).leak_and_drop_on_delete(Some(state));
-        (*node.cast::<Node>()).own = kept;
+        (*node.cast::<BatchedNode>()).own = kept;
     }
 }
 
@@ -194,7 +194,7 @@ unsafe extern "C-unwind" fn begin(node: *mut pg_sys::CustomScanState, estate: *m
 /// A node that [`begin`] has started.
 unsafe fn state<'a>(node: *mut pg_sys::CustomScanState) -> Option<&'a mut State> {
     // SAFETY: promised by the caller; null before.
-    unsafe { (*node.cast::<Node>()).own.as_mut()?.as_mut() }
+    unsafe { (*node.cast::<BatchedNode>()).own.as_mut()?.as_mut() }
 }
 
 impl State {
@@ -389,7 +389,7 @@ unsafe extern "C-unwind" fn rescan(node: *mut pg_sys::CustomScanState) {
 unsafe extern "C-unwind" fn end(node: *mut pg_sys::CustomScanState) {
     // SAFETY: PostgreSQL's executor calls this once, after begin.
     unsafe {
-        let kept = (*node.cast::<Node>()).own;
+        let kept = (*node.cast::<BatchedNode>()).own;
         let Some(own) = kept.as_mut() else { return };
         if let Some(state) = own.take() {
             pg_sys::ExecDropSingleTupleTableSlot(state.slot);

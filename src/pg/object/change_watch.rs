@@ -11,7 +11,7 @@ use super::own_statement::is_own_statement;
 use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::security::pinned::Pinned;
-use crate::pg::spi::{self, Row};
+use crate::pg::spi::{self, SpiRow};
 use crate::pg::version::local_transaction;
 use docshard_core::sql::param::Param;
 use pgrx::pg_sys;
@@ -39,7 +39,7 @@ pub struct Changed {
 impl Changed {
     /// Reads the catalogs as they were before the statement, and as they are now. Both are read with one snapshot of the other
     /// transactions, so that what differs is this statement's own.
-    pub fn read(&self, sql: &str, params: &[Param<'_>]) -> Result<(Vec<Row>, Vec<Row>)> {
+    pub fn read(&self, sql: &str, params: &[Param<'_>]) -> Result<(Vec<SpiRow>, Vec<SpiRow>)> {
         let _pinned = Pinned::of_catalogs();
         // SAFETY: inside a transaction. PostgreSQL copies the snapshot, which it would otherwise change; it is popped below, or by the
         // abort of the transaction.

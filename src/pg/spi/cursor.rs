@@ -17,7 +17,7 @@
 use crate::pg::error::Result;
 use crate::pg::security::pinned::Pinned;
 use crate::pg::spi::instrumentation::{executed_plan, instrumented};
-use crate::pg::spi::{Connection, Row, bind, failed, plan, rows};
+use crate::pg::spi::{Connection, SpiRow, bind, failed, plan, rows};
 use docshard_core::error::sqlstate;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::sql::param::Param;
@@ -135,7 +135,7 @@ pub fn is_partial(name: &str) -> bool {
 
 /// Returns the next rows of a portal that [`open`] has opened; None if there is no such portal. If there are fewer than `count`, they
 /// are the last ones.
-pub fn fetch(name: &str, count: usize) -> Result<Option<Vec<Row>>> {
+pub fn fetch(name: &str, count: usize) -> Result<Option<Vec<SpiRow>>> {
     let Some(portal) = OPEN.with_borrow(|open| open.get(name).map(|open| Rc::clone(&open.portal))) else {
         return Ok(None);
     };
@@ -195,7 +195,7 @@ impl Portal {
     }
 
     /// As [`fetch`].
-    fn fetch(&self, count: usize) -> Result<Option<Vec<Row>>> {
+    fn fetch(&self, count: usize) -> Result<Option<Vec<SpiRow>>> {
         let portal = self.open.get();
         if portal.is_null() {
             return Ok(None);
@@ -248,7 +248,7 @@ impl Drop for Portal {
 pub struct Cursor {
     /// None after the last row
     portal: Option<Rc<Portal>>,
-    buffer: std::vec::IntoIter<Row>,
+    buffer: std::vec::IntoIter<SpiRow>,
     /// how many rows are fetched next
     count: usize,
     /// how many rows are fetched at once at most
@@ -327,7 +327,7 @@ impl Cursor {
     }
 
     /// Returns the next row; `QueryPlanKilled` if the transaction that opened the cursor has ended.
-    pub fn next_row(&mut self) -> Result<Option<Row>> {
+    pub fn next_row(&mut self) -> Result<Option<SpiRow>> {
         if let Some(row) = self.buffer.next() {
             return Ok(Some(row));
         }
@@ -350,7 +350,7 @@ impl Cursor {
         {
             portal.close()?;
         }
-        let largest = fetched.iter().map(Row::bytes_of_all).max().unwrap_or_default();
+        let largest = fetched.iter().map(SpiRow::bytes_of_all).max().unwrap_or_default();
         self.count = (self.count * FIRST).min(MOST_BYTES / largest.max(1)).clamp(1, self.most);
         self.buffer = fetched.into_iter();
         Ok(())

@@ -19,17 +19,17 @@ use std::rc::Rc;
 
 /// A row in binary format.
 #[derive(Debug, Clone, Default)]
-pub struct Row(Vec<Option<Vec<u8>>>);
+pub struct SpiRow(Vec<Option<Vec<u8>>>);
 
-impl record::Row for Row {
+impl record::Row for SpiRow {
     fn column(&self, column: usize) -> Option<&[u8]> {
         self.get(column)
     }
 }
 
-impl Row {
+impl SpiRow {
     pub fn new(cells: Vec<Option<Vec<u8>>>) -> Self {
-        Row(cells)
+        SpiRow(cells)
     }
     /// None for null.
     pub fn get(&self, column: usize) -> Option<&[u8]> {
@@ -210,7 +210,7 @@ pub(in crate::pg) fn bind(params: &[Param<'_>]) -> Bound {
 /// The result of a statement.
 #[derive(Debug, Default)]
 pub struct StatementResult {
-    pub rows: Vec<Row>,
+    pub rows: Vec<SpiRow>,
     /// the number of rows that it returned or changed
     pub processed: u64,
 }
@@ -247,12 +247,12 @@ pub fn execute(sql: &str, params: &[Param<'_>]) -> Result<StatementResult> {
 }
 
 /// Like [`execute`]; only the rows.
-pub fn query(sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
+pub fn query(sql: &str, params: &[Param<'_>]) -> Result<Vec<SpiRow>> {
     Ok(execute(sql, params)?.rows)
 }
 
 /// The rows of a reading statement in the active snapshot.
-pub fn read(sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
+pub fn read(sql: &str, params: &[Param<'_>]) -> Result<Vec<SpiRow>> {
     // SAFETY: a null snapshot and read_only = true mean the active snapshot.
     Ok(run(sql, params, std::ptr::null_mut(), true)?.rows)
 }
@@ -276,7 +276,7 @@ pub fn run_script(sql: &str) -> Result<()> {
 }
 
 /// SAFETY: `table` is SPI's result with `count` rows.
-pub(in crate::pg) unsafe fn rows(table: *mut pg_sys::SPITupleTable, count: u64) -> Result<Vec<Row>> {
+pub(in crate::pg) unsafe fn rows(table: *mut pg_sys::SPITupleTable, count: u64) -> Result<Vec<SpiRow>> {
     // SAFETY: promised by the caller.
     unsafe {
         let desc = (*table).tupdesc;
@@ -291,7 +291,7 @@ pub(in crate::pg) unsafe fn rows(table: *mut pg_sys::SPITupleTable, count: u64) 
                 let datum = pg_sys::SPI_getbinval(tuple, desc, c as i32 + 1, &mut is_null);
                 cells.push(if is_null { None } else { Some(binary(datum, type_oid)?) });
             }
-            rows.push(Row(cells));
+            rows.push(SpiRow(cells));
         }
         Ok(rows)
     }

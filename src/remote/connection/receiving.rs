@@ -8,12 +8,12 @@ use super::{Connection, MAX_UNREAD_ROWS, Step, Stop};
 use crate::pg::error::{Error, Raise as _};
 use crate::remote::ffi::{self, Xact};
 use crate::remote::login;
-use crate::remote::row::Row;
+use crate::remote::row::RemoteRow;
 use crate::remote::wire::{Limit, Lost};
 use docshard_core::cluster::frontend::{Answer, Report};
 use docshard_core::error::sqlstate::{self, READ_ONLY};
 
-type Outcome<T> = std::result::Result<T, Stop>;
+type Receipt<T> = std::result::Result<T, Stop>;
 
 /// What has been received of a batch, to bound what a shard may send.
 #[derive(Default)]
@@ -26,14 +26,14 @@ struct Received {
 
 impl Connection {
     /// The next row of the main statement; None at the end of the batch.
-    pub(in crate::remote) fn next(&mut self, limit: Limit) -> Outcome<Option<Row>> {
+    pub(in crate::remote) fn next(&mut self, limit: Limit) -> Receipt<Option<RemoteRow>> {
         self.end_feed();
         let mut received = Received::default();
         let mut watch = None;
         while let Some(step) = self.next_step()? {
             match self.await_answer(limit, &mut watch)? {
                 None => self.ended_result(step, &mut received)?,
-                Some(Answer::Row(columns)) if step == Step::Main => return Ok(Some(Row::of(columns))),
+                Some(Answer::Row(columns)) if step == Step::Main => return Ok(Some(RemoteRow::of(columns))),
                 Some(answer) => self.receive(step, answer, &mut received)?,
             }
         }
@@ -41,7 +41,7 @@ impl Connection {
     }
 
     /// The step whose answer is next.
-    fn next_step(&mut self) -> Outcome<Option<Step>> {
+    fn next_step(&mut self) -> Receipt<Option<Step>> {
         // Sent only now, after an error in an implicit transaction.
         if self.steps.is_empty() && self.state.take_sync_due() {
             self.send_sync(&[])?;
@@ -50,7 +50,7 @@ impl Connection {
     }
 
     /// Waits for an answer; None at the end of a statement's answers. A long wait is reported, as it may be part of a deadlock.
-    fn await_answer(&mut self, limit: Limit, watch: &mut Option<Watch>) -> Outcome<Option<Answer>> {
+    fn await_answer(&mut self, limit: Limit, watch: &mut Option<Watch>) -> Receipt<Option<Answer>> {
         loop {
             let patience = match self.patience(limit) {
                 // A read is watched, too: changes of the table wait for its locks.
@@ -94,7 +94,7 @@ impl Connection {
     }
 
     /// The answers of a statement have ended.
-    fn ended_result(&mut self, step: Step, received: &mut Received) -> Outcome<()> {
+    fn ended_result(&mut self, step: Step, received: &mut Received) -> Receipt<()> {
         if !self.wire.pg.is_good() {
             return Err(self.lost().into());
         }
@@ -110,7 +110,7 @@ impl Connection {
     }
 
     /// Takes an answer that is no row of the main statement.
-    fn receive(&mut self, step: Step, answer: Answer, received: &mut Received) -> Outcome<()> {
+    fn receive(&mut self, step: Step, answer: Answer, received: &mut Received) -> Receipt<()> {
         match answer {
             Answer::Row(columns) => {
                 received.unread += 1;
@@ -118,7 +118,7 @@ impl Connection {
                     return Err(self.violated("rows that no statement returns"));
                 }
                 if step == Step::Handshake {
-                    self.handshake.receive(Row::of(columns));
+                    self.handshake.receive(RemoteRow::of(columns));
                 }
             }
             Answer::Skipped => {}
@@ -139,7 +139,7 @@ impl Connection {
     }
 
     /// Keeps the error of a statement for the end of the batch, unless it ends the connection.
-    fn refused(&mut self, step: Step, report: &Report) -> Outcome<()> {
+    fn refused(&mut self, step: Step, report: &Report) -> Receipt<()> {
         let error = self.wire.report(report);
         if report.is_fatal() || !self.wire.pg.is_good() {
             // Only an error report from the shard itself proves that nothing was committed.
@@ -158,7 +158,7 @@ impl Connection {
     }
 
     /// All answers have arrived: the connection is in order again.
-    fn batch_ended(&mut self) -> Outcome<()> {
+    fn batch_ended(&mut self) -> Receipt<()> {
         self.current = None;
         for number in self.preparing.drain(..) {
             self.prepared.forget(number);

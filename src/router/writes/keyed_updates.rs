@@ -37,7 +37,7 @@ pub struct KeyedUpdate {
 
 /// What became of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum KeyedOutcome {
     /// there is a document
     Matched,
     /// there is none
@@ -48,10 +48,10 @@ pub enum Outcome {
 
 /// Updates the documents whose keys are in the queries, in the given order; of equal keys, the later update sees the earlier one. All
 /// are updated, or none after an error.
-pub fn update(namespace: &str, updates: &[KeyedUpdate]) -> Result<Vec<Outcome>> {
+pub fn update(namespace: &str, updates: &[KeyedUpdate]) -> Result<Vec<KeyedOutcome>> {
     check_writable(namespace)?;
     with_fresh_map(namespace, |collection| match collection {
-        None => Ok(vec![Outcome::Missing; updates.len()]),
+        None => Ok(vec![KeyedOutcome::Missing; updates.len()]),
         Some(collection) => update_in(&collection, updates).map_err(|error| duplicate::translate(&collection, error)),
     })
 }
@@ -118,8 +118,8 @@ struct Group {
     values: Vec<Vec<Vec<u8>>>,
 }
 
-fn update_in(collection: &Collection, updates: &[KeyedUpdate]) -> Result<Vec<Outcome>> {
-    let mut outcomes = vec![Outcome::NotKeyed; updates.len()];
+fn update_in(collection: &Collection, updates: &[KeyedUpdate]) -> Result<Vec<KeyedOutcome>> {
+    let mut outcomes = vec![KeyedOutcome::NotKeyed; updates.len()];
     let mut groups: BTreeMap<ShardId, Group> = BTreeMap::new();
     let mut keys = Vec::new();
     // The queries of a batch differ in their values only, so nearly all have the access of the first one.
@@ -160,11 +160,11 @@ fn update_in(collection: &Collection, updates: &[KeyedUpdate]) -> Result<Vec<Out
         }
         for (position, row) in positions.into_iter().zip(&written.rows) {
             outcomes[position] = match row.i64(0) {
-                NOT_FOUND => Outcome::Missing,
+                NOT_FOUND => KeyedOutcome::Missing,
                 // It was found by the index.
-                0 if matches!(access, Access::Index(_)) => Outcome::NotKeyed,
-                0 => Outcome::Missing,
-                _ => Outcome::Matched,
+                0 if matches!(access, Access::Index(_)) => KeyedOutcome::NotKeyed,
+                0 => KeyedOutcome::Missing,
+                _ => KeyedOutcome::Matched,
             };
         }
     }

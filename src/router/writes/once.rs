@@ -25,7 +25,7 @@ use docshard_core::routing::plan::document_key::DocumentKey;
 use docshard_core::routing::plan::statement::Statement;
 use docshard_core::routing::protocol::documents::{DeleteDocument, InsertDocuments, UpdateDocument};
 use docshard_core::routing::protocol::once::{
-    CLAIMED, ClaimWrite, DeleteOnce, InsertOnce, MAX_REPLY, Outcome, RememberReply, Session, UpdateOnce,
+    CLAIMED, ClaimOutcome, ClaimWrite, DeleteOnce, InsertOnce, MAX_REPLY, RememberReply, Session, UpdateOnce,
 };
 use docshard_core::routing::request::query::Query;
 use docshard_core::values::key::MAX_KEY_BYTES;
@@ -55,7 +55,7 @@ pub fn remember(numbered: &Numbered, reply: &[u8]) -> Result<()> {
 }
 
 /// The error that ends a command which was executed before. What became of it is [`Numbered::executed`].
-fn executed(outcome: Outcome) -> Error {
+fn executed(outcome: ClaimOutcome) -> Error {
     set(State::Executed(outcome));
     Error::new(Kind::InternalError, "the numbered write was executed before")
 }
@@ -70,7 +70,7 @@ fn claim(collection: &Collection, home: &[u8]) -> Result<()> {
     let statement = Statement::from(call);
     let claimed = writing::write_claim(collection, &destination, &LockRange::of_key(home), &statement)?;
     match claimed.rows.first().and_then(|row| row.get(0)) {
-        Some(outcome) => Err(executed(Outcome::decode(outcome)?)),
+        Some(outcome) => Err(executed(ClaimOutcome::decode(outcome)?)),
         None => {
             let namespace = collection.namespace.clone();
             set(State::Claimed(Home { namespace, collection: id, token, destination }));

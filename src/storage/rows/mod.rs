@@ -22,6 +22,6 @@ mod writer;
 
 pub use changing::{Change, FoundRow};
 pub use owner::{DirectFunction, FunctionResult, Owner};
-pub use row::{Purpose, Row};
+pub use row::{Purpose, TableRow};
 pub use unique_conflict::Conflict;
 pub use writer::{Writer, check_permission};

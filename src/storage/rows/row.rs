@@ -35,7 +35,7 @@ impl Purpose {
 
 /// A row to be inserted.
 #[derive(Clone, Copy, Debug)]
-pub struct Row<'a> {
+pub struct TableRow<'a> {
     /// the encoded shard key
     pub skey: &'a [u8],
     /// the encoded `_id`
@@ -46,7 +46,7 @@ pub struct Row<'a> {
 
 /// # Safety
 /// The slot is of a table with the columns skey, id and doc.
-pub(super) unsafe fn store(slot: *mut pg_sys::TupleTableSlot, row: &Row<'_>) {
+pub(super) unsafe fn store(slot: *mut pg_sys::TupleTableSlot, row: &TableRow<'_>) {
     // SAFETY: promised by the caller; the values are copied into the current memory context.
     unsafe { fill(slot, [row.skey, row.id, row.doc].map(|value| new_varlena(value).into())) };
 }

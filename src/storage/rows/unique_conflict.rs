@@ -2,7 +2,7 @@
 
 use super::changing::FoundRow;
 use super::index::Held;
-use super::row::{Row, store};
+use super::row::{TableRow, store};
 use super::writer::Writer;
 use crate::pg::version::index_beginscan;
 use crate::storage::scan::{Bound, scan_keys};
@@ -23,7 +23,7 @@ impl Writer {
     ///
     /// It checks the current state, not a snapshot, and waits for transactions that insert or delete such a row. A concurrent insert
     /// may still win; then inserting the row raises 23505.
-    pub fn conflict(&mut self, row: &Row<'_>) -> Option<Conflict> {
+    pub fn conflict(&mut self, row: &TableRow<'_>) -> Option<Conflict> {
         let [met, _, offered] = self.change_slots();
         // SAFETY: see the type's invariants; as in `insert_by_index`. The slots are of the table's kind.
         unsafe {
@@ -56,7 +56,7 @@ impl Writer {
         &self,
         index: pg_sys::Relation,
         key: &[u8],
-        row: &Row<'_>,
+        row: &TableRow<'_>,
         slot: *mut pg_sys::TupleTableSlot,
     ) -> bool {
         loop {

@@ -3,7 +3,7 @@
 use super::capture;
 use super::index::{Held, Index, Values};
 use super::owner::Owner;
-use super::row::{DOC, Purpose, Row, store};
+use super::row::{DOC, Purpose, TableRow, store};
 use super::trigger;
 use super::validation;
 use crate::pg::datum::jsonb::detoasted_bytes;
@@ -141,19 +141,19 @@ impl Writer {
     }
 
     /// Inserts the rows. Duplicate keys raise 23505.
-    pub fn insert(&mut self, rows: &[Row<'_>]) -> Result<()> {
+    pub fn insert(&mut self, rows: &[TableRow<'_>]) -> Result<()> {
         self.insert_by(CHUNK, rows)
     }
 
     /// Like [`Writer::insert`]; `chunk` is the number of rows whose index entries are inserted together. Larger chunks access
     /// indexes with another order more locally, and take more memory.
-    pub fn insert_by(&mut self, chunk: usize, rows: &[Row<'_>]) -> Result<()> {
+    pub fn insert_by(&mut self, chunk: usize, rows: &[TableRow<'_>]) -> Result<()> {
         rows.iter().try_for_each(|row| self.validate(None, row.doc))?;
         self.store_all(chunk, rows);
         self.capture(rows.iter().map(|row| (row.skey, row.id)))
     }
 
-    fn store_all<'a>(&mut self, chunk: usize, rows: &[Row<'a>]) {
+    fn store_all<'a>(&mut self, chunk: usize, rows: &[TableRow<'a>]) {
         let _pinned = Pinned::of_index_entries();
         // SAFETY: see the type's invariants; slots are of the table's kind. `permit` has checked that there are three columns.
         unsafe {
@@ -184,7 +184,8 @@ impl Writer {
                         pg_sys::table_multi_insert(self.rel, slots.as_mut_ptr(), count, command, 0, null_mut());
                     }
                 }
-                let held = |(slot, row): (&*mut pg_sys::TupleTableSlot, &Row<'a>)| Held { slot: *slot, doc: row.doc };
+                let held =
+                    |(slot, row): (&*mut pg_sys::TupleTableSlot, &TableRow<'a>)| Held { slot: *slot, doc: row.doc };
                 let placed: Vec<_> = slots.iter().zip(rows).map(held).collect();
                 if self.fires || !self.insert_by_index(&placed) {
                     for slot in &slots {

@@ -97,7 +97,7 @@ pub(crate) struct Ranked {
     order: Order,
     single: bool,
     /// a heap with the worst on top
-    rows: BinaryHeap<Row>,
+    rows: BinaryHeap<RankedValue>,
     /// the number of values added so far
     seen: u64,
     bytes: usize,
@@ -105,27 +105,27 @@ pub(crate) struct Ranked {
 
 /// A value with its rank. The smaller key is better; of equal keys, the smaller tie.
 #[derive(Clone, Debug)]
-struct Row {
+struct RankedValue {
     key: Vec<u8>,
     tie: i128,
     value: Value,
 }
 
-impl PartialEq for Row {
+impl PartialEq for RankedValue {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Row {}
+impl Eq for RankedValue {}
 
-impl PartialOrd for Row {
+impl PartialOrd for RankedValue {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Row {
+impl Ord for RankedValue {
     fn cmp(&self, other: &Self) -> Ordering {
         self.key.cmp(&other.key).then(self.tie.cmp(&other.tie))
     }
@@ -177,18 +177,18 @@ impl Ranked {
         if self.order == Order::Bottom {
             tie = -tie;
         }
-        let row = Row { key, tie, value };
+        let row = RankedValue { key, tie, value };
         if self.rows.len() >= self.count {
             match self.rows.peek() {
                 Some(worst) if row < *worst => {}
                 _ => return Ok(()),
             }
             if let Some(worst) = self.rows.pop() {
-                self.bytes -= size_of_value(&worst.value) + size_of::<Row>() + worst.key.len();
+                self.bytes -= size_of_value(&worst.value) + size_of::<RankedValue>() + worst.key.len();
             }
         }
         let name = self.name();
-        self.bytes += size_of::<Row>() + row.key.len();
+        self.bytes += size_of::<RankedValue>() + row.key.len();
         grow(&mut self.bytes, &row.value, name)?;
         self.rows.push(row);
         Ok(())
@@ -259,11 +259,11 @@ impl<'a> Accumulator<'a> for Ranked {
     }
 
     fn state(&self) -> Value {
-        let mut rows: Vec<&Row> = self.rows.iter().collect();
+        let mut rows: Vec<&RankedValue> = self.rows.iter().collect();
         rows.sort_by_key(|row| row.tie.abs());
         let inverted = self.order == Order::Bottom;
-        let key = |row: &Row| row.key.iter().map(|byte| if inverted { !*byte } else { *byte }).collect();
-        let shown = |row: &Row| match self.has_sort_keys() {
+        let key = |row: &RankedValue| row.key.iter().map(|byte| if inverted { !*byte } else { *byte }).collect();
+        let shown = |row: &RankedValue| match self.has_sort_keys() {
             true => Value::fixed_array(vec![Value::Binary(0, key(row)), row.value.clone()]),
             false => row.value.clone(),
         };
@@ -274,8 +274,8 @@ impl<'a> Accumulator<'a> for Ranked {
     fn from_state(state: Value, _: Strings<'_>) -> Result<Self> {
         Parts::of(&state)?;
         let Value::Array(values) = state else { return Err(damaged()) };
-        let row = |(tie, value)| Row { key: Vec::new(), tie: tie as i128, value };
-        let rows: BinaryHeap<Row> = values.into_iter().enumerate().map(row).collect();
+        let row = |(tie, value)| RankedValue { key: Vec::new(), tie: tie as i128, value };
+        let rows: BinaryHeap<RankedValue> = values.into_iter().enumerate().map(row).collect();
         Ok(Self { rows, ..Self::least(usize::MAX) })
     }
 }

@@ -1,6 +1,6 @@
 //! Operators on arrays.
 
-use super::node::{Call, Node};
+use super::node::{Call, ExpressionNode};
 use super::parse::{Arguments, Operator, Parser, field, list, named, required};
 use crate::budget;
 use crate::error::{Kind, Result, bail, ensure, error};
@@ -153,7 +153,7 @@ fn slice(call: &Call<'_>) -> Result<Operand<'static>> {
 }
 
 /// Parses `useLongestLength` into a constant, and the inputs and the defaults into arrays.
-fn parse_zip(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
+fn parse_zip(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<ExpressionNode>> {
     let is_known = |name: &str| ["inputs", "defaults", "useLongestLength"].contains(&name);
     let fields = named(operator, argument, is_known, [34460, 34464])?;
     let inputs = match fields.get("inputs") {
@@ -180,7 +180,7 @@ fn parse_zip(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result
         bail!(34467, "defaults and inputs must have the same length");
     }
     let defaults = defaults.iter().map(|json| parser.node(json)).collect::<Result<_>>();
-    Ok(vec![Node::Constant(Value::Bool(longest)), parser.node(inputs)?, Node::Array(defaults?)])
+    Ok(vec![ExpressionNode::Constant(Value::Bool(longest)), parser.node(inputs)?, ExpressionNode::Array(defaults?)])
 }
 
 fn zip(call: &Call<'_>) -> Result<Operand<'static>> {
@@ -255,7 +255,7 @@ fn from_object(call: &Call<'_>, object: Operand<'_>) -> Result<Operand<'static>>
 }
 
 /// Parses the input and the order: for each field a path and a direction. An empty path stands for the whole element.
-fn parse_sort(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
+fn parse_sort(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<ExpressionNode>> {
     let fields = named(operator, argument, |name| ["input", "sortBy"].contains(&name), [2942500, 2942501])?;
     let input = field(operator, fields, "input", 2942502)?;
     let order = pairs_as_object(field(operator, fields, "sortBy", 2942503)?);
@@ -265,13 +265,13 @@ fn parse_sort(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Resul
             ensure!(!fields.is_empty(), 2942505, "The sort pattern is empty when it should be a set of fields.");
             for (name, direction) in fields {
                 path::check_field_path(name).map_err(|error| error!(2942505, "{}", error.message))?;
-                nodes.push(Node::Constant(Value::String(name.clone())));
-                nodes.push(Node::Constant(Value::Bool(is_descending(direction, 2942505)?)));
+                nodes.push(ExpressionNode::Constant(Value::String(name.clone())));
+                nodes.push(ExpressionNode::Constant(Value::Bool(is_descending(direction, 2942505)?)));
             }
         }
         direction @ (Json::Number(_) | Json::Object(_)) => {
-            nodes.push(Node::Constant(Value::String(String::new())));
-            nodes.push(Node::Constant(Value::Bool(is_descending(direction, 2942506)?)));
+            nodes.push(ExpressionNode::Constant(Value::String(String::new())));
+            nodes.push(ExpressionNode::Constant(Value::Bool(is_descending(direction, 2942506)?)));
         }
         _ => bail!(2942507, "The $sort is invalid: use 1/-1 to sort the whole element, or {{field:1/-1}}"),
     }

@@ -1,6 +1,6 @@
 //! Operators of comparison and logic, and conditional operators.
 
-use super::node::{Call, Node};
+use super::node::{Call, ExpressionNode};
 use super::parse::{Arguments, Operator, Parser, check_count, field, list, named, type_name};
 use crate::error::{Result, bail, ensure};
 use crate::query::operand::Operand;
@@ -72,7 +72,7 @@ fn switch<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
     call.argument(default)
 }
 
-fn parse_condition(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
+fn parse_condition(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<ExpressionNode>> {
     let [condition, then, other] = if ext_json::document(argument).is_some() {
         let fields = named(operator, argument, |name| ["if", "then", "else"].contains(&name), [17083, 17083])?;
         let part = |name: &str, code: i32| field(operator, fields, name, code);
@@ -84,14 +84,14 @@ fn parse_condition(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> 
     Ok(vec![parser.node(condition)?, parser.lazy_node(then)?, parser.lazy_node(other)?])
 }
 
-fn parse_if_null(parser: &mut Parser<'_>, _: &str, argument: &Json) -> Result<Vec<Node>> {
+fn parse_if_null(parser: &mut Parser<'_>, _: &str, argument: &Json) -> Result<Vec<ExpressionNode>> {
     let items = list(argument);
     ensure!(items.len() >= 2, 1257300, "$ifNull needs at least two arguments, had: {}", items.len());
     items.iter().map(|item| parser.lazy_node(item)).collect()
 }
 
 /// Parses the branches into pairs of condition and result, followed by the default.
-fn parse_switch(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
+fn parse_switch(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<ExpressionNode>> {
     let fields = named(operator, argument, |name| ["branches", "default"].contains(&name), [40060, 40067])?;
     let branches = match fields.get("branches") {
         Some(Json::Array(branches)) if !branches.is_empty() => branches,
@@ -104,15 +104,16 @@ fn parse_switch(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Res
         nodes.push(parser.lazy_node(field("a branch of $switch", fields, "case", 40064)?)?);
         nodes.push(parser.lazy_node(field("a branch of $switch", fields, "then", 40065)?)?);
     }
-    let default = fields.get("default").map_or(Ok(Node::Absent), |json| parser.lazy_node(json))?;
-    let is_false = |node: &Node| matches!(node, Node::Constant(value) if !Operand::Given(value).is_true());
-    if matches!(default, Node::Absent) && nodes.iter().step_by(2).all(is_false) {
+    let default = fields.get("default").map_or(Ok(ExpressionNode::Absent), |json| parser.lazy_node(json))?;
+    let is_false =
+        |node: &ExpressionNode| matches!(node, ExpressionNode::Constant(value) if !Operand::Given(value).is_true());
+    if matches!(default, ExpressionNode::Absent) && nodes.iter().step_by(2).all(is_false) {
         bail!(40069, "$switch requires a default if the cases of all branches are false");
     }
     nodes.push(default);
     Ok(nodes)
 }
 
-fn parse_literal(_: &mut Parser<'_>, _: &str, argument: &Json) -> Result<Vec<Node>> {
-    Ok(vec![Node::Constant(ext_json::from_json(argument)?)])
+fn parse_literal(_: &mut Parser<'_>, _: &str, argument: &Json) -> Result<Vec<ExpressionNode>> {
+    Ok(vec![ExpressionNode::Constant(ext_json::from_json(argument)?)])
 }

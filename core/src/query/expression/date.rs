@@ -1,6 +1,6 @@
 //! Operators on the parts of dates, in the calendar and by ISO weeks.
 
-use super::node::{Call, Node};
+use super::node::{Call, ExpressionNode};
 use super::parse::{Arguments, Operator, Parser, field, named, optional, required};
 use super::zone::{Zone, civil, out_of_range};
 use crate::error::{Result, bail, ensure, error};
@@ -76,7 +76,7 @@ pub(super) fn week(local: DateTime) -> i64 {
 }
 
 /// Parses the date and the time zone.
-fn parse_part(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
+fn parse_part(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<ExpressionNode>> {
     let (date, zone) = match argument {
         Json::Object(fields) if !fields.keys().any(|name| name.starts_with('$')) => {
             named(operator, argument, |name| ["date", "timezone"].contains(&name), [40535, 40535])?;
@@ -88,7 +88,7 @@ fn parse_part(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Resul
         }
         date => (date, None),
     };
-    Ok(vec![parser.node(date)?, zone.map_or(Ok(Node::Absent), |zone| parser.node(zone))?])
+    Ok(vec![parser.node(date)?, zone.map_or(Ok(ExpressionNode::Absent), |zone| parser.node(zone))?])
 }
 
 fn part(call: &Call<'_>, part: fn(DateTime) -> i64) -> Result<Operand<'static>> {
@@ -153,14 +153,15 @@ const PARTS: [(&str, i64, bool); 11] = [
 ];
 
 /// Parses the parts, in the order of [`PARTS`]: those of a date in the calendar, or by ISO weeks.
-fn parse_parts(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
+fn parse_parts(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<ExpressionNode>> {
     let fields = named(operator, argument, |name| PARTS.iter().any(|(known, ..)| *known == name), [40519, 40518])?;
     let has = |names: &[&str]| names.iter().any(|name| fields.contains_key(*name));
     ensure!(has(&["year", "isoWeekYear"]), 40516, "{operator} requires either 'year' or 'isoWeekYear' to be present");
     let mixed = || format!("{operator} does not allow mixing natural dates with ISO dates");
     ensure!(!has(&["year"]) || !has(&["isoWeekYear", "isoWeek", "isoDayOfWeek"]), 40489, "{}", mixed());
     ensure!(!has(&["isoWeekYear"]) || !has(&["month", "day"]), 40525, "{}", mixed());
-    let part = |(name, ..): &(&str, i64, bool)| fields.get(*name).map_or(Ok(Node::Absent), |json| parser.node(json));
+    let part =
+        |(name, ..): &(&str, i64, bool)| fields.get(*name).map_or(Ok(ExpressionNode::Absent), |json| parser.node(json));
     PARTS.iter().map(part).collect()
 }
 

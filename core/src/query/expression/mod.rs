@@ -46,7 +46,7 @@ use crate::values::collation::Collator;
 use crate::values::document::raw::{RawObject, RawValue};
 use crate::values::document::value::Value;
 use crate::values::path;
-use node::{Node, Scope, Variable};
+use node::{ExpressionNode, Scope, Variable};
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
 
@@ -61,7 +61,7 @@ const CURRENT: &str = "CURRENT";
 /// A parsed expression.
 #[derive(Debug)]
 pub struct Expression {
-    root: Node,
+    root: ExpressionNode,
     /// its errors have the codes of `$group`
     in_group: bool,
 }
@@ -120,8 +120,8 @@ impl Expression {
     /// The value of a constant expression; null if it is missing.
     pub fn constant(&self) -> Option<Value> {
         match &self.root {
-            Node::Constant(value) => Some(value.clone()),
-            Node::Path(Variable::Remove, _) => Some(Value::Null),
+            ExpressionNode::Constant(value) => Some(value.clone()),
+            ExpressionNode::Path(Variable::Remove, _) => Some(Value::Null),
             _ => None,
         }
     }
@@ -134,8 +134,8 @@ impl Expression {
     /// As [`constant`](Self::constant), but a missing value is not null.
     pub(crate) fn binding(&self) -> Option<Binding> {
         match &self.root {
-            Node::Constant(value) => Some(Binding::Value(value.clone())),
-            Node::Path(Variable::Remove, _) => Some(Binding::Missing),
+            ExpressionNode::Constant(value) => Some(Binding::Value(value.clone())),
+            ExpressionNode::Path(Variable::Remove, _) => Some(Binding::Missing),
             _ => None,
         }
     }
@@ -173,12 +173,12 @@ impl Expression {
     }
 }
 
-fn required<'n>(node: &'n Node, found: &mut Vec<(&'n str, &'n Value)>) {
-    let Node::Call(function, arguments) = node else { return };
+fn required<'n>(node: &'n ExpressionNode, found: &mut Vec<(&'n str, &'n Value)>) {
+    let ExpressionNode::Call(function, arguments) = node else { return };
     match (function.name, arguments.as_slice()) {
         ("$and", nodes) => nodes.iter().for_each(|node| required(node, found)),
-        ("$eq", [Node::Path(Variable::Root, path), Node::Constant(value)])
-        | ("$eq", [Node::Constant(value), Node::Path(Variable::Root, path)])
+        ("$eq", [ExpressionNode::Path(Variable::Root, path), ExpressionNode::Constant(value)])
+        | ("$eq", [ExpressionNode::Constant(value), ExpressionNode::Path(Variable::Root, path)])
             if !path.is_empty() && !matches!(value, Value::Null | Value::Undefined | Value::Array(_)) =>
         {
             // A path through arrays gives an array, which equals no such value, neither here nor in a filter.

@@ -15,7 +15,7 @@ use std::fmt;
 
 /// A part of an expression.
 #[derive(Debug)]
-pub(super) enum Node {
+pub(super) enum ExpressionNode {
     /// a value
     Constant(Value),
     /// a parameter that is not given
@@ -23,11 +23,11 @@ pub(super) enum Node {
     /// the value at a path of a variable; the whole variable if the path is empty
     Path(Variable, String),
     /// a document of computed fields
-    Object(Vec<(String, Node)>),
+    Object(Vec<(String, ExpressionNode)>),
     /// an array of computed elements
-    Array(Vec<Node>),
+    Array(Vec<ExpressionNode>),
     /// an operator with its arguments
-    Call(&'static Function, Vec<Node>),
+    Call(&'static Function, Vec<ExpressionNode>),
 }
 
 /// The source of a variable's value.
@@ -62,7 +62,7 @@ pub(super) enum Form {
 }
 
 impl Function {
-    pub fn evaluate<'s>(&self, arguments: &'s [Node], scope: Scope<'s>) -> Result<Operand<'s>> {
+    pub fn evaluate<'s>(&self, arguments: &'s [ExpressionNode], scope: Scope<'s>) -> Result<Operand<'s>> {
         let call = Call { name: self.name, arguments, scope };
         match self.form {
             Form::Call(evaluate) => evaluate(&call),
@@ -146,18 +146,18 @@ impl<'s> Scope<'s> {
     }
 }
 
-impl Node {
+impl ExpressionNode {
     /// Collects the paths of the document that the evaluation reads; false if it reads the whole document.
     pub(super) fn read(&self, paths: &mut BTreeSet<String>) -> bool {
         budget::step();
         match self {
-            Node::Path(Variable::Root, path) => {
+            ExpressionNode::Path(Variable::Root, path) => {
                 paths.insert(path.clone());
                 !path.is_empty()
             }
-            Node::Constant(_) | Node::Absent | Node::Path(..) => true,
-            Node::Object(fields) => fields.iter().all(|(_, node)| node.read(paths)),
-            Node::Array(nodes) | Node::Call(_, nodes) => nodes.iter().all(|node| node.read(paths)),
+            ExpressionNode::Constant(_) | ExpressionNode::Absent | ExpressionNode::Path(..) => true,
+            ExpressionNode::Object(fields) => fields.iter().all(|(_, node)| node.read(paths)),
+            ExpressionNode::Array(nodes) | ExpressionNode::Call(_, nodes) => nodes.iter().all(|node| node.read(paths)),
         }
     }
 
@@ -165,20 +165,20 @@ impl Node {
     pub(super) fn has_open(&self) -> bool {
         budget::step();
         match self {
-            Node::Path(variable, _) => *variable == Variable::Open,
-            Node::Constant(_) | Node::Absent => false,
-            Node::Object(fields) => fields.iter().any(|(_, node)| node.has_open()),
-            Node::Array(nodes) | Node::Call(_, nodes) => nodes.iter().any(Node::has_open),
+            ExpressionNode::Path(variable, _) => *variable == Variable::Open,
+            ExpressionNode::Constant(_) | ExpressionNode::Absent => false,
+            ExpressionNode::Object(fields) => fields.iter().any(|(_, node)| node.has_open()),
+            ExpressionNode::Array(nodes) | ExpressionNode::Call(_, nodes) => nodes.iter().any(ExpressionNode::has_open),
         }
     }
 
     /// Collects the paths of the document whose whole values it holds in places of their own.
     pub(super) fn whole_paths<'n>(&'n self, paths: &mut BTreeSet<&'n str>) {
         match self {
-            Node::Path(Variable::Root, path) => {
+            ExpressionNode::Path(Variable::Root, path) => {
                 paths.insert(path);
             }
-            Node::Object(fields) => fields.iter().for_each(|(_, node)| node.whole_paths(paths)),
+            ExpressionNode::Object(fields) => fields.iter().for_each(|(_, node)| node.whole_paths(paths)),
             _ => {}
         }
     }
@@ -187,25 +187,27 @@ impl Node {
     pub(super) fn evaluate<'s>(&'s self, scope: &Scope<'s>) -> Result<Operand<'s>> {
         budget::step();
         Ok(match self {
-            Node::Constant(value) => Operand::Given(value),
-            Node::Absent => Operand::Missing,
-            Node::Path(Variable::Root, path) if path.is_empty() => Operand::Stored(RawValue::Object(scope.root)),
-            Node::Path(Variable::Root, path) => Operand::Stored(RawValue::Object(scope.root)).at(path),
-            Node::Path(Variable::Remove | Variable::Open, _) => Operand::Missing,
-            Node::Path(Variable::Bound(scopes), path) if path.is_empty() => scope.variable(*scopes),
-            Node::Path(Variable::Bound(scopes), path) => scope.variable(*scopes).at(path),
-            Node::Object(fields) => {
+            ExpressionNode::Constant(value) => Operand::Given(value),
+            ExpressionNode::Absent => Operand::Missing,
+            ExpressionNode::Path(Variable::Root, path) if path.is_empty() => {
+                Operand::Stored(RawValue::Object(scope.root))
+            }
+            ExpressionNode::Path(Variable::Root, path) => Operand::Stored(RawValue::Object(scope.root)).at(path),
+            ExpressionNode::Path(Variable::Remove | Variable::Open, _) => Operand::Missing,
+            ExpressionNode::Path(Variable::Bound(scopes), path) if path.is_empty() => scope.variable(*scopes),
+            ExpressionNode::Path(Variable::Bound(scopes), path) => scope.variable(*scopes).at(path),
+            ExpressionNode::Object(fields) => {
                 let mut object = Vec::with_capacity(fields.len());
                 for (name, node) in fields {
                     object.extend(node.evaluate(scope)?.into_option().map(|value| (name.clone(), value)));
                 }
                 Operand::object(object)?
             }
-            Node::Array(items) => {
+            ExpressionNode::Array(items) => {
                 let items = items.iter().map(|node| Ok(node.evaluate(scope)?.into_value()));
                 Operand::array(items.collect::<Result<_>>()?)?
             }
-            Node::Call(function, arguments) => function.evaluate(arguments, *scope)?,
+            ExpressionNode::Call(function, arguments) => function.evaluate(arguments, *scope)?,
         })
     }
 }
@@ -213,7 +215,7 @@ impl Node {
 /// An operator's call. Each argument is evaluated when it is requested.
 pub(super) struct Call<'s> {
     pub name: &'static str,
-    arguments: &'s [Node],
+    arguments: &'s [ExpressionNode],
     pub scope: Scope<'s>,
 }
 
@@ -229,7 +231,7 @@ impl<'s> Call<'s> {
     }
 
     pub fn is_given(&self, index: usize) -> bool {
-        self.arguments.get(index).is_some_and(|node| !matches!(node, Node::Absent))
+        self.arguments.get(index).is_some_and(|node| !matches!(node, ExpressionNode::Absent))
     }
 
     /// An argument's value; missing for one that is not given.

@@ -1,6 +1,6 @@
 //! Operators on documents.
 
-use super::node::{Call, Node};
+use super::node::{Call, ExpressionNode};
 use super::parse::{Arguments, Operator, Parser, field, named};
 use crate::error::{Result, bail};
 use crate::query::operand::Operand;
@@ -20,7 +20,7 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 /// Parses a constant name of a field: a string, or an expression such as `{"$literal": name}`.
-fn parse_name(parser: &mut Parser<'_>, operator: &str, json: &Json) -> Result<Node> {
+fn parse_name(parser: &mut Parser<'_>, operator: &str, json: &Json) -> Result<ExpressionNode> {
     let node = parser.node(json)?;
     if let Json::String(name) = json
         && name.starts_with('$')
@@ -31,8 +31,8 @@ fn parse_name(parser: &mut Parser<'_>, operator: &str, json: &Json) -> Result<No
     let is_computed = ext_json::document(json)
         .is_some_and(|fields| !fields.keys().next().is_some_and(|name| name == "$literal" || name == "$const"));
     match &node {
-        Node::Constant(Value::String(_)) if !is_computed => Ok(node),
-        Node::Constant(value) if !is_computed && !matches!(value, Value::Array(_) | Value::Object(_)) => {
+        ExpressionNode::Constant(Value::String(_)) if !is_computed => Ok(node),
+        ExpressionNode::Constant(value) if !is_computed && !matches!(value, Value::Array(_) | Value::Object(_)) => {
             bail!(4161107, "{operator} requires 'field' to evaluate to type String, but got {}", value.type_name())
         }
         _ => bail!(4161106, "{operator} requires 'field' to evaluate to a constant"),
@@ -40,7 +40,7 @@ fn parse_name(parser: &mut Parser<'_>, operator: &str, json: &Json) -> Result<No
 }
 
 /// Parses the name and the document.
-fn parse_get(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
+fn parse_get(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<ExpressionNode>> {
     let current = Json::from("$$CURRENT");
     let (name, input) = match argument {
         Json::Object(fields) if !fields.keys().any(|name| name.starts_with('$')) => {
@@ -63,13 +63,13 @@ fn get<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
 }
 
 /// Parses the name, the document and the value.
-fn parse_set(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
+fn parse_set(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<ExpressionNode>> {
     let names: &[&str] = if operator == "$setField" { &["field", "input", "value"] } else { &["field", "input"] };
     let fields = named(operator, argument, |name| names.contains(&name), [4161100, 4161101])?;
     let name = field(operator, fields, "field", 4161102)?;
     let value = match names.get(2) {
         Some(value) => parser.node(field(operator, fields, value, 4161103)?)?,
-        None => Node::Absent,
+        None => ExpressionNode::Absent,
     };
     let input = field(operator, fields, "input", 4161109)?;
     Ok(vec![parse_name(parser, operator, name)?, parser.node(input)?, value])

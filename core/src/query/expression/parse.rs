@@ -2,7 +2,7 @@
 //!
 //! The parser receives the table of operators as a parameter, since operators parse their own arguments with the parser.
 
-use super::node::{Call, Form, Function, Node, Scope, Variable};
+use super::node::{Call, ExpressionNode, Form, Function, Scope, Variable};
 use crate::budget;
 use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::environment::{Binding, Environment};
@@ -36,7 +36,7 @@ pub(super) enum Arguments {
     /// An object of named arguments, with MongoDB's error codes for another type and for an unknown name.
     Named(&'static [Parameter], [i32; 2]),
     /// A function that parses the operator's argument; its second parameter is the operator's name.
-    Special(fn(&mut Parser<'_>, &str, &Json) -> Result<Vec<Node>>),
+    Special(fn(&mut Parser<'_>, &str, &Json) -> Result<Vec<ExpressionNode>>),
 }
 
 /// A named argument.
@@ -188,7 +188,7 @@ impl Operator {
 pub(super) type Operators = fn(&str) -> Result<&'static Operator>;
 
 /// Parses a whole expression.
-pub(super) fn expression(json: &Json, environment: &Environment, operators: Operators) -> Result<Node> {
+pub(super) fn expression(json: &Json, environment: &Environment, operators: Operators) -> Result<ExpressionNode> {
     expression_with(&[], json, environment, operators)
 }
 
@@ -198,7 +198,7 @@ pub(super) fn expression_with(
     json: &Json,
     environment: &Environment,
     operators: Operators,
-) -> Result<Node> {
+) -> Result<ExpressionNode> {
     let mut parser = Parser { environment, operators, bound: Vec::new(), places: HashMap::new(), lazy: 0, level: 0 };
     parser.node_with(names, json)
 }
@@ -219,7 +219,7 @@ pub(super) struct Parser<'p> {
 
 impl Parser<'_> {
     /// Parses any expression.
-    pub fn node(&mut self, json: &Json) -> Result<Node> {
+    pub fn node(&mut self, json: &Json) -> Result<ExpressionNode> {
         budget::step();
         self.level += 1;
         ensure!(self.level <= MAX_LEVELS, Kind::Overflow, "the expression is nested too deeply");
@@ -228,19 +228,19 @@ impl Parser<'_> {
             Json::Array(items) => {
                 let items = items.iter().map(|item| self.node(item)).collect::<Result<_>>()?;
                 match constants(items) {
-                    Ok(values) => Value::array(values).map(Node::Constant),
-                    Err(nodes) => Ok(Node::Array(nodes)),
+                    Ok(values) => Value::array(values).map(ExpressionNode::Constant),
+                    Err(nodes) => Ok(ExpressionNode::Array(nodes)),
                 }
             }
             Json::Object(fields) => self.object(fields, json),
-            other => Ok(Node::Constant(ext_json::from_json(other)?)),
+            other => Ok(ExpressionNode::Constant(ext_json::from_json(other)?)),
         }?;
         self.level -= 1;
         Ok(node)
     }
 
     /// Parses an expression that is not always evaluated.
-    pub fn lazy_node(&mut self, json: &Json) -> Result<Node> {
+    pub fn lazy_node(&mut self, json: &Json) -> Result<ExpressionNode> {
         self.lazy += 1;
         let node = self.node(json);
         self.lazy -= 1;
@@ -248,7 +248,7 @@ impl Parser<'_> {
     }
 
     /// Parses an expression with further variables.
-    pub fn node_with(&mut self, names: &[&str], json: &Json) -> Result<Node> {
+    pub fn node_with(&mut self, names: &[&str], json: &Json) -> Result<ExpressionNode> {
         let outer = self.bound.len();
         for name in names {
             self.places.entry((*name).to_owned()).or_default().push(self.bound.len());
@@ -261,15 +261,15 @@ impl Parser<'_> {
         node
     }
 
-    fn text(&mut self, text: &str) -> Result<Node> {
+    fn text(&mut self, text: &str) -> Result<ExpressionNode> {
         match (text.strip_prefix("$$"), text.strip_prefix('$')) {
             (Some(variable), _) => self.variable(variable),
             (None, Some(path)) => {
                 ensure!(!path.is_empty(), 16872, "'$' by itself is not a valid FieldPath");
                 path::check_field_path(path)?;
-                Ok(Node::Path(self.current(), path.to_owned()))
+                Ok(ExpressionNode::Path(self.current(), path.to_owned()))
             }
-            (None, None) => Ok(Node::Constant(Value::String(text.to_owned()))),
+            (None, None) => Ok(ExpressionNode::Constant(Value::String(text.to_owned()))),
         }
     }
 
@@ -283,7 +283,7 @@ impl Parser<'_> {
         Some(Variable::Bound(self.bound.len() - 1 - position))
     }
 
-    fn variable(&mut self, text: &str) -> Result<Node> {
+    fn variable(&mut self, text: &str) -> Result<ExpressionNode> {
         let (name, path) = path::split(text);
         let path = path.unwrap_or_default();
         ensure!(!name.is_empty(), Kind::FailedToParse, "empty variable names are not allowed");
@@ -292,11 +292,11 @@ impl Parser<'_> {
         }
         let path = path.to_owned();
         if let Some(variable) = self.bound_variable(name) {
-            return Ok(Node::Path(variable, path));
+            return Ok(ExpressionNode::Path(variable, path));
         }
         let value = match name {
-            "ROOT" | "CURRENT" => return Ok(Node::Path(Variable::Root, path)),
-            "REMOVE" => return Ok(Node::Path(Variable::Remove, path)),
+            "ROOT" | "CURRENT" => return Ok(ExpressionNode::Path(Variable::Root, path)),
+            "REMOVE" => return Ok(ExpressionNode::Path(Variable::Remove, path)),
             "NOW" => match self.environment.now() {
                 Some(now) => Value::Date(now),
                 None => bail!(51144, "Builtin variable '$$NOW' is not available"),
@@ -313,22 +313,22 @@ impl Parser<'_> {
                 }
                 match self.environment.variable(name) {
                     Some(Binding::Value(value)) => value.clone(),
-                    Some(Binding::Missing) => return Ok(Node::Path(Variable::Remove, path)),
-                    Some(Binding::Open) => return Ok(Node::Path(Variable::Open, path)),
+                    Some(Binding::Missing) => return Ok(ExpressionNode::Path(Variable::Remove, path)),
+                    Some(Binding::Open) => return Ok(ExpressionNode::Path(Variable::Open, path)),
                     None => bail!(17276, "Use of undefined variable: {name}"),
                 }
             }
         };
         if path.is_empty() {
-            return Ok(Node::Constant(value));
+            return Ok(ExpressionNode::Constant(value));
         }
         let found = Operand::Made(value).at(&path);
-        Ok(found.into_option().map_or(Node::Path(Variable::Remove, String::new()), Node::Constant))
+        Ok(found.into_option().map_or(ExpressionNode::Path(Variable::Remove, String::new()), ExpressionNode::Constant))
     }
 
-    fn object(&mut self, fields: &Map<String, Json>, json: &Json) -> Result<Node> {
+    fn object(&mut self, fields: &Map<String, Json>, json: &Json) -> Result<ExpressionNode> {
         if let Some(value) = ext_json::extended_value(fields)? {
-            return Ok(Node::Constant(value));
+            return Ok(ExpressionNode::Constant(value));
         }
         if let Some(name) = fields.keys().next().filter(|name| name.starts_with('$')) {
             if fields.len() != 1 {
@@ -352,12 +352,12 @@ impl Parser<'_> {
         let nodes = fields.values().map(|json| self.node(json)).collect::<Result<_>>()?;
         let names = fields.keys().cloned();
         Ok(match constants(nodes) {
-            Ok(values) => Node::Constant(Value::object(names.zip(values).collect())?),
-            Err(nodes) => Node::Object(names.zip(nodes).collect()),
+            Ok(values) => ExpressionNode::Constant(Value::object(names.zip(values).collect())?),
+            Err(nodes) => ExpressionNode::Object(names.zip(nodes).collect()),
         })
     }
 
-    fn call(&mut self, operator: &'static Operator, argument: &Json) -> Result<Node> {
+    fn call(&mut self, operator: &'static Operator, argument: &Json) -> Result<ExpressionNode> {
         let name = operator.function.name;
         let nodes = match &operator.arguments {
             Arguments::Special(parse) => parse(self, name, argument)?,
@@ -385,7 +385,7 @@ impl Parser<'_> {
         argument: &Json,
         parameters: &[Parameter],
         codes: [i32; 2],
-    ) -> Result<Vec<Node>> {
+    ) -> Result<Vec<ExpressionNode>> {
         let is_known = |name: &str| parameters.iter().any(|known| known.name == name);
         let fields = named(operator, argument, is_known, codes)?;
         for parameter in parameters {
@@ -394,9 +394,9 @@ impl Parser<'_> {
         parameters.iter().map(|parameter| self.parameter(parameter, fields)).collect()
     }
 
-    fn parameter(&mut self, parameter: &Parameter, fields: &Map<String, Json>) -> Result<Node> {
+    fn parameter(&mut self, parameter: &Parameter, fields: &Map<String, Json>) -> Result<ExpressionNode> {
         match (fields.get(parameter.name), &parameter.reading) {
-            (None, _) | (_, Reading::Literal) => Ok(Node::Absent),
+            (None, _) | (_, Reading::Literal) => Ok(ExpressionNode::Absent),
             (Some(json), Reading::Always) => self.node(json),
             (Some(json), Reading::Lazy) => self.lazy_node(json),
             (Some(json), Reading::Within(variables)) => self.node_with(&variables(fields)?, json),
@@ -404,30 +404,35 @@ impl Parser<'_> {
     }
 
     /// Makes a call, and evaluates it at once if its result is the same for every document.
-    fn fold(&mut self, function: &'static Function, nodes: Vec<Node>) -> Result<Node> {
-        let constant = |node: &Node| matches!(node, Node::Constant(_) | Node::Absent | Node::Path(Variable::Remove, _));
+    fn fold(&mut self, function: &'static Function, nodes: Vec<ExpressionNode>) -> Result<ExpressionNode> {
+        let constant = |node: &ExpressionNode| {
+            matches!(
+                node,
+                ExpressionNode::Constant(_) | ExpressionNode::Absent | ExpressionNode::Path(Variable::Remove, _)
+            )
+        };
         if !function.pure || !nodes.iter().all(constant) {
-            return Ok(Node::Call(function, nodes));
+            return Ok(ExpressionNode::Call(function, nodes));
         }
         let nothing = write::empty()?;
-        let Some(document) = raw::document(&nothing) else { return Ok(Node::Call(function, nodes)) };
+        let Some(document) = raw::document(&nothing) else { return Ok(ExpressionNode::Call(function, nodes)) };
         let collator = self.environment.collator().map(|collator| &**collator);
         let folded = function.evaluate(&nodes, Scope::new(document, collator)).map(Operand::into_option);
         match folded {
-            Ok(Some(value)) => Ok(Node::Constant(value)),
-            Ok(None) => Ok(Node::Path(Variable::Remove, String::new())),
-            Err(_) if self.lazy > 0 => Ok(Node::Call(function, nodes)),
+            Ok(Some(value)) => Ok(ExpressionNode::Constant(value)),
+            Ok(None) => Ok(ExpressionNode::Path(Variable::Remove, String::new())),
+            Err(_) if self.lazy > 0 => Ok(ExpressionNode::Call(function, nodes)),
             Err(error) => Err(error),
         }
     }
 }
 
 /// Returns the values of the nodes if all are constant, otherwise the nodes.
-fn constants(nodes: Vec<Node>) -> std::result::Result<Vec<Value>, Vec<Node>> {
-    if !nodes.iter().all(|node| matches!(node, Node::Constant(_))) {
+fn constants(nodes: Vec<ExpressionNode>) -> std::result::Result<Vec<Value>, Vec<ExpressionNode>> {
+    if !nodes.iter().all(|node| matches!(node, ExpressionNode::Constant(_))) {
         return Err(nodes);
     }
-    let value = |node| if let Node::Constant(value) = node { Some(value) } else { None };
+    let value = |node| if let ExpressionNode::Constant(value) = node { Some(value) } else { None };
     Ok(nodes.into_iter().filter_map(value).collect())
 }
 

@@ -1,6 +1,6 @@
 //! `$percentile` and `$median` over an array of numbers.
 
-use super::node::{Call, Node};
+use super::node::{Call, ExpressionNode};
 use super::parse::{Arguments, Operator, Parameter, Parser, required};
 use crate::error::{Kind, Result, ensure};
 use crate::query::accumulator::{Method, sorted_numbers, wanted_parts};
@@ -22,9 +22,9 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 /// Parses the arguments; the percentiles must be constant.
-fn parse_percentile(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
+fn parse_percentile(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<ExpressionNode>> {
     let nodes = parser.named(operator, argument, PERCENTILE, [7436200, Kind::UnknownOption.code()])?;
-    let is_constant = |parts: &Node| matches!(parts, Node::Constant(_)) || parts.has_open();
+    let is_constant = |parts: &ExpressionNode| matches!(parts, ExpressionNode::Constant(_)) || parts.has_open();
     ensure!(nodes.last().is_some_and(is_constant), 7750300, "The {operator} 'p' field must be an array of constants");
     Ok(nodes)
 }

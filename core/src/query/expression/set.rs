@@ -1,6 +1,6 @@
 //! Operators on arrays as sets, which ignore order and duplicates.
 
-use super::node::{Call, Node};
+use super::node::{Call, ExpressionNode};
 use super::parse::{Arguments, Operator, Parser, list};
 use crate::error::{Result, bail, ensure};
 use crate::query::operand::Operand;
@@ -27,9 +27,9 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 /// Parses the sets. A constant that is no array is an error of its own.
-fn parse_equals(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
+fn parse_equals(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<ExpressionNode>> {
     let set = |json: &Json| match parser.node(json)? {
-        Node::Constant(value) if !matches!(value, Value::Array(_)) => {
+        ExpressionNode::Constant(value) if !matches!(value, Value::Array(_)) => {
             bail!(5887502, "{operator} requires its arguments to be arrays, found: {}", value.type_name())
         }
         node => Ok(node),

@@ -1,6 +1,6 @@
 //! Operators that bind variables, and `$rand`.
 
-use super::node::{Call, Node};
+use super::node::{Call, ExpressionNode};
 use super::parse::{
     Arguments, Operator, Parser, check_variable_name, field, literal, named, optional, required, within,
 };
@@ -91,7 +91,7 @@ fn of_element<'v>(index: usize, item: Operand<'v>) -> Vec<Operand<'v>> {
 }
 
 /// Parses the variables' values and the expression.
-fn parse_let(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
+fn parse_let(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<ExpressionNode>> {
     let fields = named(operator, argument, |name| ["vars", "in"].contains(&name), [16874, 16875])?;
     let variables = field(operator, fields, "vars", 16876)?;
     let inside = field(operator, fields, "in", 16877)?;
@@ -168,7 +168,7 @@ fn object_id() -> [u8; 12] {
     id
 }
 
-fn parse_nothing(_: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
+fn parse_nothing(_: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<ExpressionNode>> {
     match argument {
         Json::Object(fields) if fields.is_empty() => Ok(Vec::new()),
         Json::Array(items) if items.is_empty() => Ok(Vec::new()),

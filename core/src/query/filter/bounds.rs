@@ -5,7 +5,7 @@
 //! RULE: for documents without arrays on the field's path, the ranges hold at least all values of matching documents. A condition
 //! that the analysis does not understand allows everything.
 
-use super::node::{Node, Range, Test};
+use super::node::{FilterNode, Range, Test};
 use super::side::Side;
 use crate::budget;
 use crate::query::regex::Pattern;
@@ -17,7 +17,7 @@ use crate::values::key::encode::{encoded_under, prefix_successor};
 use crate::values::key::{KeyRange, KeyRanges};
 use crate::values::order::Class;
 
-impl Node {
+impl FilterNode {
     /// The encodings of the field's value in matching documents.
     pub fn ranges_of(&self, path: &str, stored: Stored<'_>) -> KeyRanges {
         self.narrowed(path, stored, Sources::OF_PATH).unwrap_or_else(KeyRanges::all)
@@ -39,23 +39,25 @@ impl Node {
     fn narrowed(&self, path: &str, stored: Stored<'_>, from: Sources) -> Option<KeyRanges> {
         budget::step();
         match self {
-            Node::And(nodes) => {
+            FilterNode::And(nodes) => {
                 nodes.iter().filter_map(|node| node.narrowed(path, stored, from)).reduce(|a, b| a.intersect(&b))
             }
             // An expression that is constant and false.
-            Node::Or(nodes) if nodes.is_empty() && !from.expressions => None,
-            Node::Or(nodes) => union(nodes.iter().map(|node| node.narrowed(path, stored, from))),
-            Node::Not(node) => node.ranges_without(path, stored),
-            Node::Leaf(leaf, test) if leaf == path => Some(test.ranges(stored)),
-            Node::Leaf(leaf, test) if from.wholes => test.ranges_below(path.strip_prefix(leaf)?.strip_prefix('.')?),
-            Node::Expression(expression, collator) if from.expressions => expression
+            FilterNode::Or(nodes) if nodes.is_empty() && !from.expressions => None,
+            FilterNode::Or(nodes) => union(nodes.iter().map(|node| node.narrowed(path, stored, from))),
+            FilterNode::Not(node) => node.ranges_without(path, stored),
+            FilterNode::Leaf(leaf, test) if leaf == path => Some(test.ranges(stored)),
+            FilterNode::Leaf(leaf, test) if from.wholes => {
+                test.ranges_below(path.strip_prefix(leaf)?.strip_prefix('.')?)
+            }
+            FilterNode::Expression(expression, collator) if from.expressions => expression
                 .required_equalities()
                 .into_iter()
                 .inspect(|_| budget::step())
                 .filter(|(field, value)| *field == path && (collator.as_deref() == stored || !value.has_strings()))
                 .map(|(_, value)| point(value, stored))
                 .reduce(|a, b| a.intersect(&b)),
-            Node::Expression(..) | Node::Leaf(..) | Node::Schema(_) | Node::Sample(_) => None,
+            FilterNode::Expression(..) | FilterNode::Leaf(..) | FilterNode::Schema(_) | FilterNode::Sample(_) => None,
         }
     }
 
@@ -69,19 +71,21 @@ impl Node {
     fn narrowed_to_one(&self, path: &str, stored: Stored<'_>) -> Option<KeyRanges> {
         budget::step();
         match self {
-            Node::And(nodes) => nodes.iter().filter_map(|node| node.narrowed_to_one(path, stored)).min_by_key(width),
-            Node::Or(nodes) => union(nodes.iter().map(|node| node.narrowed_to_one(path, stored))),
-            Node::Not(node) => node.ranges_without(path, stored),
-            Node::Leaf(leaf, test) if leaf == path => Some(test.ranges_of_one(stored)),
+            FilterNode::And(nodes) => {
+                nodes.iter().filter_map(|node| node.narrowed_to_one(path, stored)).min_by_key(width)
+            }
+            FilterNode::Or(nodes) => union(nodes.iter().map(|node| node.narrowed_to_one(path, stored))),
+            FilterNode::Not(node) => node.ranges_without(path, stored),
+            FilterNode::Leaf(leaf, test) if leaf == path => Some(test.ranges_of_one(stored)),
             // An expression takes an array as a whole.
-            Node::Expression(..) | Node::Leaf(..) | Node::Schema(_) | Node::Sample(_) => None,
+            FilterNode::Expression(..) | FilterNode::Leaf(..) | FilterNode::Schema(_) | FilterNode::Sample(_) => None,
         }
     }
 
     /// The encodings of the field in documents that do not match; None for everything.
     fn ranges_without(&self, path: &str, stored: Stored<'_>) -> Option<KeyRanges> {
         match self {
-            Node::Leaf(leaf, Test::Exists) if leaf == path => Some(point(&Value::Null, stored)),
+            FilterNode::Leaf(leaf, Test::Exists) if leaf == path => Some(point(&Value::Null, stored)),
             _ => None,
         }
     }
@@ -90,14 +94,14 @@ impl Node {
     pub fn required<'a>(&'a self, visit: &mut impl FnMut(&'a str, &'a Test)) {
         budget::step();
         match self {
-            Node::And(nodes) => nodes.iter().for_each(|node| node.required(visit)),
-            Node::Or(nodes) => {
+            FilterNode::And(nodes) => nodes.iter().for_each(|node| node.required(visit)),
+            FilterNode::Or(nodes) => {
                 if let [node] = nodes.as_slice() {
                     node.required(visit);
                 }
             }
-            Node::Not(_) | Node::Expression(..) | Node::Schema(_) | Node::Sample(_) => {}
-            Node::Leaf(path, test) => visit(path, test),
+            FilterNode::Not(_) | FilterNode::Expression(..) | FilterNode::Schema(_) | FilterNode::Sample(_) => {}
+            FilterNode::Leaf(path, test) => visit(path, test),
         }
     }
 
@@ -106,9 +110,13 @@ impl Node {
     pub fn is_ranges_of(&self, paths: &[&str]) -> bool {
         budget::step();
         match self {
-            Node::And(nodes) => nodes.iter().all(|node| node.is_ranges_of(paths)),
-            Node::Leaf(path, test) => paths.contains(&path.as_str()) && test.is_ranges(),
-            Node::Or(_) | Node::Not(_) | Node::Expression(..) | Node::Schema(_) | Node::Sample(_) => false,
+            FilterNode::And(nodes) => nodes.iter().all(|node| node.is_ranges_of(paths)),
+            FilterNode::Leaf(path, test) => paths.contains(&path.as_str()) && test.is_ranges(),
+            FilterNode::Or(_)
+            | FilterNode::Not(_)
+            | FilterNode::Expression(..)
+            | FilterNode::Schema(_)
+            | FilterNode::Sample(_) => false,
         }
     }
 
@@ -116,11 +124,11 @@ impl Node {
     pub fn looks_only_at(&self, accepts: &impl Fn(&str) -> bool) -> bool {
         budget::step();
         match self {
-            Node::And(nodes) | Node::Or(nodes) => nodes.iter().all(|node| node.looks_only_at(accepts)),
-            Node::Not(node) => node.looks_only_at(accepts),
-            Node::Leaf(path, _) => accepts(path),
-            Node::Sample(_) => true,
-            Node::Expression(..) | Node::Schema(_) => false,
+            FilterNode::And(nodes) | FilterNode::Or(nodes) => nodes.iter().all(|node| node.looks_only_at(accepts)),
+            FilterNode::Not(node) => node.looks_only_at(accepts),
+            FilterNode::Leaf(path, _) => accepts(path),
+            FilterNode::Sample(_) => true,
+            FilterNode::Expression(..) | FilterNode::Schema(_) => false,
         }
     }
 
@@ -128,13 +136,13 @@ impl Node {
     pub fn leaf_paths<'a>(&'a self, visit: &mut impl FnMut(&'a str)) {
         budget::step();
         match self {
-            Node::And(nodes) | Node::Or(nodes) => nodes.iter().for_each(|node| node.leaf_paths(visit)),
-            Node::Not(node) => node.leaf_paths(visit),
-            Node::Leaf(path, _) => visit(path),
-            Node::Expression(expression, _) => {
+            FilterNode::And(nodes) | FilterNode::Or(nodes) => nodes.iter().for_each(|node| node.leaf_paths(visit)),
+            FilterNode::Not(node) => node.leaf_paths(visit),
+            FilterNode::Leaf(path, _) => visit(path),
+            FilterNode::Expression(expression, _) => {
                 expression.required_equalities().into_iter().for_each(|(path, _)| visit(path));
             }
-            Node::Schema(_) | Node::Sample(_) => {}
+            FilterNode::Schema(_) | FilterNode::Sample(_) => {}
         }
     }
 }

@@ -4,7 +4,7 @@
 //! test by test: a leaf matches if one value at its path passes, so if one test implies another, it does so with arrays on the
 //! path, too.
 
-use super::node::{Node, Range, Test};
+use super::node::{FilterNode, Range, Test};
 use super::{Filter, parse};
 use crate::budget;
 use crate::error::{Kind, Result, error};
@@ -31,12 +31,12 @@ impl Filter {
     }
 }
 
-fn check_partial(node: &Node) -> Result<()> {
+fn check_partial(node: &FilterNode) -> Result<()> {
     budget::step();
     let what = match node {
-        Node::And(nodes) | Node::Or(nodes) => return nodes.iter().try_for_each(check_partial),
-        Node::Leaf(_, Test::In(set)) if !set.patterns.is_empty() => "a regular expression in $in",
-        Node::Leaf(
+        FilterNode::And(nodes) | FilterNode::Or(nodes) => return nodes.iter().try_for_each(check_partial),
+        FilterNode::Leaf(_, Test::In(set)) if !set.patterns.is_empty() => "a regular expression in $in",
+        FilterNode::Leaf(
             _,
             Test::Exists
             | Test::Never
@@ -47,32 +47,32 @@ fn check_partial(node: &Node) -> Result<()> {
             | Test::Type(_)
             | Test::Collated(..),
         ) => return Ok(()),
-        Node::Leaf(_, Test::Modulo(_)) => "$mod",
-        Node::Leaf(_, Test::Bits(_)) => "a test of bits",
-        Node::Leaf(_, Test::Regex(_)) => "a regular expression",
-        Node::Leaf(_, Test::Size(_)) => "$size",
-        Node::Leaf(_, Test::ElementDocument(_) | Test::ElementValue(_)) => "$elemMatch",
-        Node::Not(_) => "a negation, as by $ne, $nin, $nor, $not or {$exists: false}",
-        Node::Expression(..) => "$expr",
-        Node::Schema(_) => "$jsonSchema",
-        Node::Sample(_) => "$sampleRate",
+        FilterNode::Leaf(_, Test::Modulo(_)) => "$mod",
+        FilterNode::Leaf(_, Test::Bits(_)) => "a test of bits",
+        FilterNode::Leaf(_, Test::Regex(_)) => "a regular expression",
+        FilterNode::Leaf(_, Test::Size(_)) => "$size",
+        FilterNode::Leaf(_, Test::ElementDocument(_) | Test::ElementValue(_)) => "$elemMatch",
+        FilterNode::Not(_) => "a negation, as by $ne, $nin, $nor, $not or {$exists: false}",
+        FilterNode::Expression(..) => "$expr",
+        FilterNode::Schema(_) => "$jsonSchema",
+        FilterNode::Sample(_) => "$sampleRate",
     };
     Err(error!(Kind::CannotCreateIndex, "Expression not supported in partial index: {what}")
         .with_hint("It takes equalities, $gt, $gte, $lt, $lte, $in, {$exists: true}, $type, $and and $or."))
 }
 
-fn implies(node: &Node, wanted: &Node) -> bool {
+fn implies(node: &FilterNode, wanted: &FilterNode) -> bool {
     budget::step();
     match (node, wanted) {
-        (_, Node::And(all)) => all.iter().all(|one| implies(node, one)),
-        (Node::Or(any), _) => any.iter().all(|one| implies(one, wanted)),
+        (_, FilterNode::And(all)) => all.iter().all(|one| implies(node, one)),
+        (FilterNode::Or(any), _) => any.iter().all(|one| implies(one, wanted)),
         // An `$or` may follow from a part of the conjunction, or one of its branches may follow.
-        (Node::And(parts), _) if parts.iter().any(|part| implies(part, wanted)) => true,
-        (_, Node::Or(any)) => any.iter().any(|one| implies(node, one)),
-        (Node::Leaf(path, test), Node::Leaf(other, wanted)) => path == other && test_implies(test, wanted),
-        (Node::Not(inner), Node::Leaf(path, Test::Exists)) => match &**inner {
+        (FilterNode::And(parts), _) if parts.iter().any(|part| implies(part, wanted)) => true,
+        (_, FilterNode::Or(any)) => any.iter().any(|one| implies(node, one)),
+        (FilterNode::Leaf(path, test), FilterNode::Leaf(other, wanted)) => path == other && test_implies(test, wanted),
+        (FilterNode::Not(inner), FilterNode::Leaf(path, Test::Exists)) => match &**inner {
             // After a dot, an array may have no value at the path, and so none that equals null.
-            Node::Leaf(other, Test::Null) => path == other && !path.contains('.'),
+            FilterNode::Leaf(other, Test::Null) => path == other && !path.contains('.'),
             _ => false,
         },
         _ => false,

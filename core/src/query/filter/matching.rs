@@ -1,6 +1,6 @@
 //! Matches a filter against jsonb's bytes. No function allocates for documents without extended values.
 
-use super::node::{Node, Range, Set, Test};
+use super::node::{FilterNode, Range, Set, Test};
 use crate::budget;
 use crate::error::Result;
 use crate::values::collation::Collator;
@@ -10,14 +10,14 @@ use crate::values::document::value::Value;
 use crate::values::order::{Class, compare_raw, compare_raw_with};
 use crate::values::path::{self, AtEnd, Base};
 
-impl Node {
+impl FilterNode {
     /// True if the document matches.
     ///
     /// # Errors
     /// Those of expressions, which occur only at the top level.
     pub fn matches(&self, document: Base<'_>) -> Result<bool> {
         match self {
-            Node::And(nodes) => {
+            FilterNode::And(nodes) => {
                 budget::steps(nodes.len());
                 for node in nodes {
                     if !node.matches(document)? {
@@ -26,7 +26,7 @@ impl Node {
                 }
                 Ok(true)
             }
-            Node::Or(nodes) => {
+            FilterNode::Or(nodes) => {
                 budget::steps(nodes.len());
                 for node in nodes {
                     if node.matches(document)? {
@@ -35,14 +35,16 @@ impl Node {
                 }
                 Ok(false)
             }
-            Node::Not(node) => Ok(!node.matches(document)?),
-            Node::Leaf(path, test) => Ok(path::any(document, path, test.at_end(), &|found| test.accepts(found))),
-            Node::Expression(expression, collator) => match document {
+            FilterNode::Not(node) => Ok(!node.matches(document)?),
+            FilterNode::Leaf(path, test) => Ok(path::any(document, path, test.at_end(), &|found| test.accepts(found))),
+            FilterNode::Expression(expression, collator) => match document {
                 Base::Object(object) => Ok(expression.operand(object, collator.as_deref())?.is_true()),
                 _ => Ok(false),
             },
-            Node::Schema(schema) => Ok(matches!(document, Base::Object(object) if schema.matches_document(object))),
-            Node::Sample(rate) => Ok(fastrand::f64() < *rate),
+            FilterNode::Schema(schema) => {
+                Ok(matches!(document, Base::Object(object) if schema.matches_document(object)))
+            }
+            FilterNode::Sample(rate) => Ok(fastrand::f64() < *rate),
         }
     }
 
@@ -50,14 +52,14 @@ impl Node {
     pub fn matches_value(&self, value: RawValue<'_>, elements: bool) -> bool {
         budget::step();
         match self {
-            Node::And(nodes) => nodes.iter().all(|node| node.matches_value(value, elements)),
-            Node::Or(nodes) => nodes.iter().any(|node| node.matches_value(value, elements)),
-            Node::Not(node) => !node.matches_value(value, elements),
-            Node::Leaf(_, test) => {
+            FilterNode::And(nodes) => nodes.iter().all(|node| node.matches_value(value, elements)),
+            FilterNode::Or(nodes) => nodes.iter().any(|node| node.matches_value(value, elements)),
+            FilterNode::Not(node) => !node.matches_value(value, elements),
+            FilterNode::Leaf(_, test) => {
                 let at_end = if elements { test.at_end() } else { AtEnd::Whole };
                 path::any_at_end(value, at_end, &|found| test.accepts(found))
             }
-            Node::Expression(..) | Node::Schema(_) | Node::Sample(_) => false,
+            FilterNode::Expression(..) | FilterNode::Schema(_) | FilterNode::Sample(_) => false,
         }
     }
 

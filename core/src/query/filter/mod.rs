@@ -44,7 +44,7 @@ use crate::values::document::value::Value;
 use crate::values::key::KeyRanges;
 use crate::values::path::{self, Base};
 use longs::Longs;
-use node::{Node, Test};
+use node::{FilterNode, Test};
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet};
 
@@ -54,7 +54,7 @@ pub(crate) use violation::Report;
 /// A parsed filter.
 #[derive(Debug)]
 pub struct Filter {
-    root: Node,
+    root: FilterNode,
     has_expression: bool,
     longs: Longs,
 }
@@ -95,7 +95,7 @@ impl Filter {
 
     /// True if the filter is `{}`.
     pub fn is_empty(&self) -> bool {
-        matches!(&self.root, Node::And(nodes) if nodes.is_empty())
+        matches!(&self.root, FilterNode::And(nodes) if nodes.is_empty())
     }
 
     /// True if the document matches, false also for an error, which [`evaluate`](Self::evaluate) returns.
@@ -244,7 +244,7 @@ impl Filter {
 /// A whole filter, a branch of an `$or`, or the condition of `$elemMatch` on an element as a document.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
-    root: &'a Node,
+    root: &'a FilterNode,
 }
 
 impl<'a> Part<'a> {
@@ -297,8 +297,8 @@ impl<'a> Part<'a> {
     /// The branches of each `$or` that every matching document satisfies.
     pub fn alternatives(self) -> Vec<Vec<Part<'a>>> {
         match self.root {
-            Node::And(nodes) => nodes.iter().flat_map(|root| Part { root }.alternatives()).collect(),
-            Node::Or(nodes) => vec![nodes.iter().map(|root| Part { root }).collect()],
+            FilterNode::And(nodes) => nodes.iter().flat_map(|root| Part { root }.alternatives()).collect(),
+            FilterNode::Or(nodes) => vec![nodes.iter().map(|root| Part { root }).collect()],
             _ => Vec::new(),
         }
     }
@@ -307,7 +307,7 @@ impl<'a> Part<'a> {
 /// A condition on single values instead of a document's fields: operators such as `{"$gt": 5}`, or a regular expression.
 #[derive(Debug)]
 pub(crate) struct Condition {
-    root: Node,
+    root: FilterNode,
 }
 
 impl Condition {
@@ -358,7 +358,7 @@ impl ElementCondition {
 #[derive(Debug)]
 pub(crate) struct ArrayFilter {
     identifier: String,
-    root: Node,
+    root: FilterNode,
 }
 
 impl ArrayFilter {

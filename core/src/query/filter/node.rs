@@ -1,7 +1,7 @@
 //! The tree of a filter.
 //!
 //! INVARIANT: a leaf matches if *one* value at its path passes its test. Conditions on all values at a path (`$ne`, `$nin`, `$not`,
-//! `{$exists: false}`) are a [`Node::Not`] around a leaf.
+//! `{$exists: false}`) are a [`FilterNode::Not`] around a leaf.
 
 use super::bits::Bits;
 use super::modulo::Modulo;
@@ -18,13 +18,13 @@ use std::sync::Arc;
 
 /// A part of a filter.
 #[derive(Debug)]
-pub(super) enum Node {
+pub(super) enum FilterNode {
     /// all must match; an empty one matches every document
-    And(Vec<Node>),
+    And(Vec<FilterNode>),
     /// one must match
-    Or(Vec<Node>),
+    Or(Vec<FilterNode>),
     /// must not match
-    Not(Box<Node>),
+    Not(Box<FilterNode>),
     /// a test of the values at a path
     Leaf(String, Test),
     /// `$expr`: true for the document
@@ -61,9 +61,9 @@ pub(super) enum Test {
     /// an array of this length
     Size(usize),
     /// an array with a document in it, or another array taken as one, that matches
-    ElementDocument(Box<Node>),
+    ElementDocument(Box<FilterNode>),
     /// an array with an element that passes every test, whatever path they are given
-    ElementValue(Box<Node>),
+    ElementValue(Box<FilterNode>),
     /// an equality, a membership or a range with strings in it, under a collation
     Collated(Box<Test>, Arc<Collator>),
 }

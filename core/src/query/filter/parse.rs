@@ -5,7 +5,7 @@
 
 use super::bits::Bits;
 use super::modulo::Modulo;
-use super::node::{Node, Test};
+use super::node::{FilterNode, Test};
 use super::schema::Schema;
 use super::side::Side;
 use super::types::Types;
@@ -23,7 +23,7 @@ use crate::values::path::is_reference;
 use serde_json::{Map, Value as Json};
 
 /// An operator on a field: `{path: {name: argument}}`.
-type FieldOperator = (&'static str, fn(field: Field<'_>, argument: &Json) -> Result<Node>);
+type FieldOperator = (&'static str, fn(field: Field<'_>, argument: &Json) -> Result<FilterNode>);
 
 /// The surroundings of an operator on a field.
 #[derive(Clone, Copy)]
@@ -90,7 +90,7 @@ const FIELD_OPERATORS: &[FieldOperator] = &[
     ("$options", |field, _| {
         // `$regex` reads the options.
         ensure!(field.operators.contains_key("$regex"), Kind::BadValue, "$options needs a $regex");
-        Ok(Node::And(Vec::new()))
+        Ok(FilterNode::And(Vec::new()))
     }),
     ("$size", size),
     ("$all", all),
@@ -99,7 +99,7 @@ const FIELD_OPERATORS: &[FieldOperator] = &[
     ("$bitsAllClear", |field, argument| bits(field, argument, true, false)),
     ("$bitsAnySet", |field, argument| bits(field, argument, false, true)),
     ("$bitsAnyClear", |field, argument| bits(field, argument, false, false)),
-    ("$comment", |_, _| Ok(Node::And(Vec::new()))),
+    ("$comment", |_, _| Ok(FilterNode::And(Vec::new()))),
 ];
 
 /// MongoDB's operators on a field that are not supported yet.
@@ -110,11 +110,11 @@ struct TopLevelOperator {
     name: &'static str,
     /// True if an argument of `$pull` with this operator is a filter of documents.
     of_documents: bool,
-    parse: fn(name: &str, argument: &Json, context: Context<'_>) -> Result<Node>,
+    parse: fn(name: &str, argument: &Json, context: Context<'_>) -> Result<FilterNode>,
 }
 
 impl TopLevelOperator {
-    const fn new(name: &'static str, parse: fn(&str, &Json, Context<'_>) -> Result<Node>) -> TopLevelOperator {
+    const fn new(name: &'static str, parse: fn(&str, &Json, Context<'_>) -> Result<FilterNode>) -> TopLevelOperator {
         TopLevelOperator { name, of_documents: false, parse }
     }
 
@@ -124,17 +124,19 @@ impl TopLevelOperator {
 }
 
 const TOP_LEVEL_OPERATORS: &[TopLevelOperator] = &[
-    TopLevelOperator::new("$and", |name, json, context| Ok(Node::And(branches(name, json, context)?))).of_documents(),
-    TopLevelOperator::new("$or", |name, json, context| Ok(Node::Or(branches(name, json, context)?))).of_documents(),
-    TopLevelOperator::new("$nor", |name, json, context| Ok(not(Node::Or(branches(name, json, context)?))))
+    TopLevelOperator::new("$and", |name, json, context| Ok(FilterNode::And(branches(name, json, context)?)))
         .of_documents(),
-    TopLevelOperator::new("$alwaysTrue", |name, json, _| constant(name, json).map(|()| Node::And(Vec::new()))),
-    TopLevelOperator::new("$alwaysFalse", |name, json, _| constant(name, json).map(|()| Node::Or(Vec::new()))),
-    TopLevelOperator::new("$comment", |_, _, _| Ok(Node::And(Vec::new()))),
+    TopLevelOperator::new("$or", |name, json, context| Ok(FilterNode::Or(branches(name, json, context)?)))
+        .of_documents(),
+    TopLevelOperator::new("$nor", |name, json, context| Ok(not(FilterNode::Or(branches(name, json, context)?))))
+        .of_documents(),
+    TopLevelOperator::new("$alwaysTrue", |name, json, _| constant(name, json).map(|()| FilterNode::And(Vec::new()))),
+    TopLevelOperator::new("$alwaysFalse", |name, json, _| constant(name, json).map(|()| FilterNode::Or(Vec::new()))),
+    TopLevelOperator::new("$comment", |_, _, _| Ok(FilterNode::And(Vec::new()))),
     TopLevelOperator::new("$expr", expression).of_documents(),
     TopLevelOperator::new("$jsonSchema", |name, json, context| {
         check_at_top(name, context)?;
-        Ok(Node::Schema(Schema::parse(json, MAX_FILTER_DEPTH)?))
+        Ok(FilterNode::Schema(Schema::parse(json, MAX_FILTER_DEPTH)?))
     })
     .of_documents(),
     TopLevelOperator::new("$sampleRate", sample_rate),
@@ -169,13 +171,13 @@ const MAX_FILTER_DEPTH: usize = 100;
 const MAX_JSON_DEPTH: usize = MAX_DEPTH + 2 * MAX_FILTER_DEPTH;
 
 /// Parses a whole filter.
-pub(super) fn filter(json: &Json, environment: &Environment) -> Result<Node> {
+pub(super) fn filter(json: &Json, environment: &Environment) -> Result<FilterNode> {
     check_depth(json)?;
     document(json, Context::new(environment))
 }
 
 /// Parses a condition on an array's elements, a document of paths.
-pub(super) fn element_filter(json: &Json, environment: &Environment) -> Result<Node> {
+pub(super) fn element_filter(json: &Json, environment: &Environment) -> Result<FilterNode> {
     check_depth(json)?;
     document(json, Context { place: Place::Chosen, ..Context::new(environment) })
 }
@@ -188,11 +190,11 @@ pub(super) fn is_condition(json: &Json) -> Result<bool> {
 }
 
 /// Parses a condition on single values ([`is_condition`]); the paths of its leaves are empty.
-pub(super) fn condition(json: &Json, environment: &Environment) -> Result<Node> {
+pub(super) fn condition(json: &Json, environment: &Environment) -> Result<FilterNode> {
     field("", json, Context::new(environment))
 }
 
-fn document(json: &Json, context: Context<'_>) -> Result<Node> {
+fn document(json: &Json, context: Context<'_>) -> Result<FilterNode> {
     budget::step();
     if context.depth > MAX_FILTER_DEPTH {
         return Err(too_deep());
@@ -215,11 +217,11 @@ fn document(json: &Json, context: Context<'_>) -> Result<Node> {
         };
         push(&mut nodes, node);
     }
-    Ok(Node::And(nodes))
+    Ok(FilterNode::And(nodes))
 }
 
 /// The filters in an argument of `$and`, `$or` or `$nor`.
-fn branches(name: &str, argument: &Json, context: Context<'_>) -> Result<Vec<Node>> {
+fn branches(name: &str, argument: &Json, context: Context<'_>) -> Result<Vec<FilterNode>> {
     let elements = match argument {
         Json::Array(elements) if !elements.is_empty() => elements,
         Json::Array(_) => bail!(Kind::BadValue, "$and/$or/$nor must be a nonempty array"),
@@ -235,7 +237,7 @@ fn branches(name: &str, argument: &Json, context: Context<'_>) -> Result<Vec<Nod
 }
 
 /// `{path: argument}`: operators, or a value to equal.
-fn field(path: &str, argument: &Json, context: Context<'_>) -> Result<Node> {
+fn field(path: &str, argument: &Json, context: Context<'_>) -> Result<FilterNode> {
     if let Some(operators) = as_operators(argument) {
         return field_operators(path, operators, context);
     }
@@ -252,14 +254,14 @@ fn field(path: &str, argument: &Json, context: Context<'_>) -> Result<Node> {
 }
 
 /// A value without an operator: equality, or a search for a regular expression.
-fn equality_or_regex(path: &str, value: Value, environment: &Environment) -> Result<Node> {
+fn equality_or_regex(path: &str, value: Value, environment: &Environment) -> Result<FilterNode> {
     match value {
         Value::Regex(pattern, options) => Ok(leaf(path, Test::Regex(Pattern::new(&pattern, &options)?))),
         value => equality(path, value, environment),
     }
 }
 
-fn field_operators(path: &str, operators: &Map<String, Json>, context: Context<'_>) -> Result<Node> {
+fn field_operators(path: &str, operators: &Map<String, Json>, context: Context<'_>) -> Result<FilterNode> {
     let mut nodes = Vec::with_capacity(operators.len());
     for (name, argument) in operators {
         budget::step();
@@ -270,22 +272,22 @@ fn field_operators(path: &str, operators: &Map<String, Json>, context: Context<'
         };
         push(&mut nodes, node);
     }
-    Ok(if nodes.len() == 1 { nodes.remove(0) } else { Node::And(nodes) })
+    Ok(if nodes.len() == 1 { nodes.remove(0) } else { FilterNode::And(nodes) })
 }
 
-fn ne(field: Field<'_>, argument: &Json) -> Result<Node> {
+fn ne(field: Field<'_>, argument: &Json) -> Result<FilterNode> {
     match ext_json::from_json(argument)? {
         Value::Regex(..) => bail!(Kind::BadValue, "Can't have regex as arg to $ne."),
         value => Ok(not(equality(field.path, value, field.context.environment)?)),
     }
 }
 
-fn equality(path: &str, value: Value, environment: &Environment) -> Result<Node> {
+fn equality(path: &str, value: Value, environment: &Environment) -> Result<FilterNode> {
     defined(&value)?;
     Ok(leaf(path, Test::equal(value).under(environment.collator())))
 }
 
-fn range(field: Field<'_>, side: Side, argument: &Json) -> Result<Node> {
+fn range(field: Field<'_>, side: Side, argument: &Json) -> Result<FilterNode> {
     let bound = ext_json::from_json(argument)?;
     defined(&bound)?;
     if Class::of(&bound) == Class::Regex {
@@ -294,7 +296,7 @@ fn range(field: Field<'_>, side: Side, argument: &Json) -> Result<Node> {
     Ok(leaf(field.path, Test::range(side, bound).under(field.context.environment.collator())))
 }
 
-fn membership(field: Field<'_>, argument: &Json) -> Result<Node> {
+fn membership(field: Field<'_>, argument: &Json) -> Result<FilterNode> {
     let name = field.name;
     let Json::Array(elements) = argument else { bail!(Kind::BadValue, "{name} needs an array") };
     let mut values = Vec::with_capacity(elements.len());
@@ -316,7 +318,7 @@ fn membership(field: Field<'_>, argument: &Json) -> Result<Node> {
     Ok(leaf(field.path, Test::one_of(values, patterns).under(field.context.environment.collator())))
 }
 
-fn not_operators(field: Field<'_>, argument: &Json) -> Result<Node> {
+fn not_operators(field: Field<'_>, argument: &Json) -> Result<FilterNode> {
     if field.context.depth >= MAX_FILTER_DEPTH {
         return Err(too_deep());
     }
@@ -330,7 +332,7 @@ fn not_operators(field: Field<'_>, argument: &Json) -> Result<Node> {
     }
 }
 
-fn exists(field: Field<'_>, argument: &Json) -> Result<Node> {
+fn exists(field: Field<'_>, argument: &Json) -> Result<FilterNode> {
     let wanted = match ext_json::from_json(argument)? {
         Value::Null | Value::Undefined => false,
         Value::Bool(wanted) => wanted,
@@ -341,12 +343,12 @@ fn exists(field: Field<'_>, argument: &Json) -> Result<Node> {
     Ok(if wanted { exists } else { not(exists) })
 }
 
-fn bits(field: Field<'_>, argument: &Json, all: bool, set: bool) -> Result<Node> {
+fn bits(field: Field<'_>, argument: &Json, all: bool, set: bool) -> Result<FilterNode> {
     let bits = Bits::parse(field.name, field.path, &ext_json::from_json(argument)?, all, set)?;
     Ok(leaf(field.path, Test::Bits(bits)))
 }
 
-fn regex(field: Field<'_>, argument: &Json) -> Result<Node> {
+fn regex(field: Field<'_>, argument: &Json) -> Result<FilterNode> {
     let (pattern, own) = match ext_json::from_json(argument)? {
         Value::String(pattern) => (pattern, String::new()),
         Value::Regex(pattern, options) => (pattern, options),
@@ -375,7 +377,7 @@ fn legacy_regex(json: &Json) -> Result<Option<Pattern>> {
     }
 }
 
-fn size(field: Field<'_>, argument: &Json) -> Result<Node> {
+fn size(field: Field<'_>, argument: &Json) -> Result<FilterNode> {
     let fail = |what: &str| error!(Kind::BadValue, "Failed to parse $size. {what} in: $size: {argument}");
     let Value::Number(number) = ext_json::from_json(argument)? else { return Err(fail("Expected a number")) };
     let size = number.as_i64().ok_or_else(|| fail("Expected an integer"))?;
@@ -383,7 +385,7 @@ fn size(field: Field<'_>, argument: &Json) -> Result<Node> {
     Ok(leaf(field.path, Test::Size(size)))
 }
 
-fn all(field: Field<'_>, argument: &Json) -> Result<Node> {
+fn all(field: Field<'_>, argument: &Json) -> Result<FilterNode> {
     let Json::Array(elements) = argument else { bail!(Kind::BadValue, "$all needs an array") };
     let element_of = |json: &Json| {
         as_operators(json).is_some_and(|operators| operators.keys().next().is_some_and(|name| name == "$elemMatch"))
@@ -403,7 +405,11 @@ fn all(field: Field<'_>, argument: &Json) -> Result<Node> {
         equality_or_regex(field.path, ext_json::from_json(json)?, field.context.environment)
     });
     // An empty list matches nothing.
-    if elements.is_empty() { Ok(Node::Or(Vec::new())) } else { Ok(Node::And(nodes.collect::<Result<_>>()?)) }
+    if elements.is_empty() {
+        Ok(FilterNode::Or(Vec::new()))
+    } else {
+        Ok(FilterNode::And(nodes.collect::<Result<_>>()?))
+    }
 }
 
 /// Parses the argument of `$elemMatch`.
@@ -428,24 +434,24 @@ fn element_test(argument: &Json, context: Context<'_>) -> Result<Test> {
 }
 
 /// `$expr`.
-fn expression(name: &str, argument: &Json, context: Context<'_>) -> Result<Node> {
+fn expression(name: &str, argument: &Json, context: Context<'_>) -> Result<FilterNode> {
     check_at_top(name, context)?;
     let expression = Expression::parse(argument, context.environment)?;
     Ok(match expression.constant() {
-        Some(value) if Operand::Given(&value).is_true() => Node::And(Vec::new()),
-        Some(_) => Node::Or(Vec::new()),
-        None => Node::Expression(expression, context.environment.collator().cloned()),
+        Some(value) if Operand::Given(&value).is_true() => FilterNode::And(Vec::new()),
+        Some(_) => FilterNode::Or(Vec::new()),
+        None => FilterNode::Expression(expression, context.environment.collator().cloned()),
     })
 }
 
-fn sample_rate(name: &str, argument: &Json, context: Context<'_>) -> Result<Node> {
+fn sample_rate(name: &str, argument: &Json, context: Context<'_>) -> Result<FilterNode> {
     check_at_top(name, context)?;
     let rate = match ext_json::from_json(argument)? {
         Value::Number(number) => number.to_f64(),
         _ => bail!(Kind::BadValue, "argument to $sampleRate must be a numeric type"),
     };
     ensure!((0.0..=1.0).contains(&rate), Kind::BadValue, "numeric argument to $sampleRate must be in [0, 1]");
-    Ok(Node::Sample(rate))
+    Ok(FilterNode::Sample(rate))
 }
 
 fn check_at_top(name: &str, context: Context<'_>) -> Result<()> {
@@ -479,18 +485,18 @@ fn constant(name: &str, argument: &Json) -> Result<()> {
     }
 }
 
-fn leaf(path: &str, test: Test) -> Node {
-    Node::Leaf(path.to_owned(), test)
+fn leaf(path: &str, test: Test) -> FilterNode {
+    FilterNode::Leaf(path.to_owned(), test)
 }
 
-fn not(node: Node) -> Node {
-    Node::Not(Box::new(node))
+fn not(node: FilterNode) -> FilterNode {
+    FilterNode::Not(Box::new(node))
 }
 
 /// Adds a node to a conjunction, and keeps it flat.
-fn push(conjunction: &mut Vec<Node>, node: Node) {
+fn push(conjunction: &mut Vec<FilterNode>, node: FilterNode) {
     match node {
-        Node::And(nodes) => conjunction.extend(nodes),
+        FilterNode::And(nodes) => conjunction.extend(nodes),
         node => conjunction.push(node),
     }
 }

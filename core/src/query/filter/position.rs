@@ -4,7 +4,7 @@
 //! in the order of [`rank`]. Alternatives find none, unless they are values of one field, and a negation finds none.
 
 use super::Filter;
-use super::node::{Node, Test};
+use super::node::{FilterNode, Test};
 use crate::budget;
 use crate::values::document::raw::{RawObject, RawValue};
 use crate::values::path::{self, AtEnd, Base};
@@ -16,12 +16,12 @@ impl Filter {
     }
 }
 
-impl Node {
+impl FilterNode {
     /// None: no match. Some(None): a match, but not by an element of an array.
     fn position(&self, document: Base<'_>) -> Option<Option<usize>> {
         budget::step();
         match self {
-            Node::And(nodes) => {
+            FilterNode::And(nodes) => {
                 let mut last = None;
                 for node in nodes {
                     let found = node.position(document)?.map(|position| (rank(node), position));
@@ -29,7 +29,7 @@ impl Node {
                 }
                 Some(last.map(|(_, position)| position))
             }
-            Node::Or(nodes) if values_of_one_field(nodes).is_some() => {
+            FilterNode::Or(nodes) if values_of_one_field(nodes).is_some() => {
                 let (path, at_end) = values_of_one_field(nodes)?;
                 let accepts = |found| {
                     budget::steps(nodes.len());
@@ -37,8 +37,8 @@ impl Node {
                 };
                 path::position(document, path, at_end, &accepts)
             }
-            Node::Or(nodes) if nodes.len() == 1 => nodes[0].position(document),
-            Node::Leaf(path, test) => path::position(document, path, test.at_end(), &|found| test.accepts(found))
+            FilterNode::Or(nodes) if nodes.len() == 1 => nodes[0].position(document),
+            FilterNode::Leaf(path, test) => path::position(document, path, test.at_end(), &|found| test.accepts(found))
                 .map(|outer| outer.or_else(|| test.position_within(document, path))),
             other => other.matches(document).unwrap_or(false).then_some(None),
         }
@@ -46,18 +46,18 @@ impl Node {
 }
 
 /// The order in which MongoDB evaluates conditions that must all match: by their operators, then by their paths.
-fn rank(node: &Node) -> (u8, &str) {
+fn rank(node: &FilterNode) -> (u8, &str) {
     match node {
-        Node::And(nodes) if nodes.len() == 1 => rank(&nodes[0]),
-        Node::And(_) => (0, ""),
-        Node::Or(nodes) => match (nodes.as_slice(), values_of_one_field(nodes)) {
+        FilterNode::And(nodes) if nodes.len() == 1 => rank(&nodes[0]),
+        FilterNode::And(_) => (0, ""),
+        FilterNode::Or(nodes) => match (nodes.as_slice(), values_of_one_field(nodes)) {
             ([node], _) => rank(node),
             (_, Some((path, _))) => (IN, path),
             (_, None) => (1, ""),
         },
-        Node::Leaf(path, test) => (rank_of_test(test), path),
-        Node::Not(_) => (16, ""),
-        Node::Expression(..) | Node::Schema(_) | Node::Sample(_) => (18, ""),
+        FilterNode::Leaf(path, test) => (rank_of_test(test), path),
+        FilterNode::Not(_) => (16, ""),
+        FilterNode::Expression(..) | FilterNode::Schema(_) | FilterNode::Sample(_) => (18, ""),
     }
 }
 
@@ -88,17 +88,19 @@ fn rank_of_test(test: &Test) -> u8 {
 }
 
 /// The field, if all alternatives are equalities or patterns of one field. They then count as `$in`, as in MongoDB.
-fn values_of_one_field(nodes: &[Node]) -> Option<(&str, AtEnd)> {
+fn values_of_one_field(nodes: &[FilterNode]) -> Option<(&str, AtEnd)> {
     let (path, test) = nodes.first().and_then(equality)?;
-    let same = |node: &Node| equality(node).is_some_and(|(other, _)| other == path);
+    let same = |node: &FilterNode| equality(node).is_some_and(|(other, _)| other == path);
     nodes.iter().all(same).then(|| (path, test.at_end()))
 }
 
-fn equality(node: &Node) -> Option<(&str, &Test)> {
+fn equality(node: &FilterNode) -> Option<(&str, &Test)> {
     match node {
-        Node::Leaf(path, test @ (Test::Equal(_) | Test::Null | Test::Regex(_))) => Some((path, test)),
-        Node::Leaf(path, test @ Test::Collated(inner, _)) if matches!(**inner, Test::Equal(_)) => Some((path, test)),
-        Node::And(nodes) => match nodes.as_slice() {
+        FilterNode::Leaf(path, test @ (Test::Equal(_) | Test::Null | Test::Regex(_))) => Some((path, test)),
+        FilterNode::Leaf(path, test @ Test::Collated(inner, _)) if matches!(**inner, Test::Equal(_)) => {
+            Some((path, test))
+        }
+        FilterNode::And(nodes) => match nodes.as_slice() {
             [node] => equality(node),
             _ => None,
         },

@@ -31,5 +31,5 @@ pub use bounds::{Bounds, Span};
 pub use columns::APART;
 pub use keys::{IndexKeys, MAX_FIELDS};
 pub use partial::Partial;
-pub use wanted::{Row, Wanted};
+pub use wanted::{RowBounds, Wanted};
 pub use wildcard::Wildcard;

@@ -26,12 +26,12 @@ pub struct Wanted {
     /// set if there is no b-tree: the number of columns with single values, and the number of columns with any condition
     pub inverted: Option<(usize, usize)>,
     /// bounds of several columns that are compared as a row
-    pub row: Option<Row>,
+    pub row: Option<RowBounds>,
 }
 
 /// Bounds of the columns from `first` on, compared as a row, both included; None: no bound.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Row {
+pub struct RowBounds {
     /// the position of the first column
     pub first: usize,
     /// the least keys
@@ -111,7 +111,7 @@ impl IndexKeys {
             let lo = least.as_ref().map_or_else(Vec::new, |keys| keys[0].clone());
             let hi = greatest.as_ref().and_then(|keys| prefix_successor(&keys[0]));
             columns.push(KeyRanges::new(vec![KeyRange { lo, hi }]));
-            row = (together > 1).then_some(Row { first: fixed, least, greatest });
+            row = (together > 1).then_some(RowBounds { first: fixed, least, greatest });
         }
         let demanded = |field: &str| {
             let column = self.fields.iter().position(|(path, _)| path == field)?;

@@ -1,7 +1,7 @@
 //! Parses the specification of a projection.
 
 use super::slice::Slice;
-use super::tree::{Mode, Node, Tree};
+use super::tree::{Mode, ProjectionNode, Tree};
 use crate::budget;
 use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::query::environment::Environment;
@@ -111,7 +111,7 @@ impl<'p> Parser<'p> {
         } else {
             self.decide(mode, &path)?;
         }
-        self.add(&path, Node::Leaf)
+        self.add(&path, ProjectionNode::Leaf)
     }
 
     /// Checks that all fields have the same mode.
@@ -140,7 +140,7 @@ impl<'p> Parser<'p> {
                 _ => error!(31310, "Cannot use an expression {path}: {value} in an exclusion projection"),
             });
         }
-        self.add(path, Node::Computed(Box::new(expression)))
+        self.add(path, ProjectionNode::Computed(Box::new(expression)))
     }
 
     /// Adds a field of `$addFields`; documents that are not expressions are parsed field by field.
@@ -167,7 +167,7 @@ impl<'p> Parser<'p> {
             }
             value => {
                 let expression = Expression::parse(value, self.environment)?;
-                self.add(&path, Node::Computed(Box::new(expression))).map_err(|collision| {
+                self.add(&path, ProjectionNode::Computed(Box::new(expression))).map_err(|collision| {
                     let message = format!("specification contains two conflicting paths: {}", collision.message);
                     collision.with_kind(40176).with_message(message)
                 })
@@ -195,7 +195,7 @@ impl<'p> Parser<'p> {
             bail!(31276, "Cannot specify more than one positional projection per query.");
         }
         self.decide(Mode::Include, array)?;
-        self.add(array, Node::Positional)
+        self.add(array, ProjectionNode::Positional)
     }
 
     /// `$slice` or `$elemMatch`.
@@ -203,14 +203,14 @@ impl<'p> Parser<'p> {
         match (operators.len(), operators.get("$slice"), operators.get("$elemMatch")) {
             (1, Some(argument), _) => {
                 self.fallback = Some(Mode::Exclude);
-                self.add(path, Node::Slice(Slice::parse(argument)?))
+                self.add(path, ProjectionNode::Slice(Slice::parse(argument)?))
             }
             (1, _, Some(argument)) if ext_json::document(argument).is_some() => {
                 ensure!(!path.contains('.'), 31275, "Cannot use $elemMatch projection on a nested field");
                 ensure!(!self.positional, 31255, "{POSITION_AND_ELEMENT}");
                 self.element = true;
                 self.fallback.get_or_insert(Mode::Include);
-                self.add(path, Node::Element(ElementCondition::parse(argument, self.environment)?))
+                self.add(path, ProjectionNode::Element(ElementCondition::parse(argument, self.environment)?))
             }
             (1, ..) => bail!(31274, "elemMatch: Invalid argument, object required"),
             _ => bail!(
@@ -221,7 +221,7 @@ impl<'p> Parser<'p> {
         }
     }
 
-    pub(super) fn add(&mut self, path: &str, leaf: Node) -> Result<()> {
+    pub(super) fn add(&mut self, path: &str, leaf: ProjectionNode) -> Result<()> {
         let mut tree = &mut self.fields;
         let mut remaining = path;
         loop {
@@ -232,8 +232,8 @@ impl<'p> Parser<'p> {
                     Some(_) => bail!(31250, "Path collision at {path}"),
                 };
             };
-            match tree.entry(name.to_owned()).or_insert_with(|| Node::Branch(Tree::new())) {
-                Node::Branch(branch) => tree = branch,
+            match tree.entry(name.to_owned()).or_insert_with(|| ProjectionNode::Branch(Tree::new())) {
+                ProjectionNode::Branch(branch) => tree = branch,
                 _ => bail!(31249, "Path collision at {path} remaining portion {rest}"),
             }
             remaining = rest;
@@ -247,10 +247,10 @@ impl<'p> Parser<'p> {
         let mode = mode.or(including).or(id).or(fallback).unwrap_or(Mode::Exclude);
         match (mode, id) {
             (Mode::Include, None) => {
-                fields.entry("_id".to_owned()).or_insert(Node::Leaf);
+                fields.entry("_id".to_owned()).or_insert(ProjectionNode::Leaf);
             }
             (mode, Some(id)) if id != mode => {
-                if matches!(fields.get("_id"), Some(Node::Computed(_))) {
+                if matches!(fields.get("_id"), Some(ProjectionNode::Computed(_))) {
                     bail!(31252, "Cannot use expression other than $meta in exclusion projection, at _id");
                 }
                 fields.shift_remove("_id");

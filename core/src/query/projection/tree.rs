@@ -16,10 +16,10 @@ pub(super) enum Mode {
 }
 
 /// The named fields, by the components of their paths, in the order of the specification.
-pub(super) type Tree = IndexMap<String, Node>;
+pub(super) type Tree = IndexMap<String, ProjectionNode>;
 
 #[derive(Debug)]
-pub(super) enum Node {
+pub(super) enum ProjectionNode {
     Leaf,
     Branch(Tree),
     /// `$slice`
@@ -35,11 +35,11 @@ pub(super) enum Node {
 }
 
 /// Visits the ends of a tree with their paths.
-pub(super) fn ends(tree: &Tree, above: &str, visit: &mut impl FnMut(String, &Node)) {
+pub(super) fn ends(tree: &Tree, above: &str, visit: &mut impl FnMut(String, &ProjectionNode)) {
     for (name, node) in tree {
         budget::text(above.len() + name.len());
         match node {
-            Node::Branch(fields) => ends(fields, &format!("{above}{name}."), visit),
+            ProjectionNode::Branch(fields) => ends(fields, &format!("{above}{name}."), visit),
             end => visit(format!("{above}{name}"), end),
         }
     }
@@ -48,8 +48,8 @@ pub(super) fn ends(tree: &Tree, above: &str, visit: &mut impl FnMut(String, &Nod
 /// Collects the paths that computed fields read; false if they read the whole document.
 pub(super) fn is_read(tree: &Tree, paths: &mut BTreeSet<String>) -> bool {
     tree.values().inspect(|_| budget::step()).all(|node| match node {
-        Node::Branch(fields) => is_read(fields, paths),
-        Node::Computed(expression) => expression.fields_read().is_some_and(|read| {
+        ProjectionNode::Branch(fields) => is_read(fields, paths),
+        ProjectionNode::Computed(expression) => expression.fields_read().is_some_and(|read| {
             paths.extend(read);
             true
         }),
@@ -60,20 +60,24 @@ pub(super) fn is_read(tree: &Tree, paths: &mut BTreeSet<String>) -> bool {
 /// Collects the paths of a tree; false if any of them does not end in a leaf.
 pub(super) fn leaves(tree: &Tree, above: &str, paths: &mut Vec<String>) -> bool {
     tree.iter().inspect(|(name, _)| budget::text(above.len() + name.len())).all(|(name, node)| match node {
-        Node::Leaf => {
+        ProjectionNode::Leaf => {
             paths.push(format!("{above}{name}"));
             true
         }
-        Node::Branch(tree) => leaves(tree, &format!("{above}{name}."), paths),
-        Node::Slice(_) | Node::Element(_) | Node::Positional | Node::Computed(_) | Node::Given(_) => false,
+        ProjectionNode::Branch(tree) => leaves(tree, &format!("{above}{name}."), paths),
+        ProjectionNode::Slice(_)
+        | ProjectionNode::Element(_)
+        | ProjectionNode::Positional
+        | ProjectionNode::Computed(_)
+        | ProjectionNode::Given(_) => false,
     })
 }
 
 /// True if a positional path leads through the fields.
 pub(super) fn is_positional(fields: &Tree) -> bool {
     fields.values().inspect(|_| budget::step()).any(|node| match node {
-        Node::Positional => true,
-        Node::Branch(fields) => is_positional(fields),
+        ProjectionNode::Positional => true,
+        ProjectionNode::Branch(fields) => is_positional(fields),
         _ => false,
     })
 }
@@ -81,8 +85,8 @@ pub(super) fn is_positional(fields: &Tree) -> bool {
 /// True if a field below is computed.
 pub(super) fn computes(fields: &Tree) -> bool {
     fields.values().inspect(|_| budget::step()).any(|node| match node {
-        Node::Computed(_) => true,
-        Node::Branch(fields) => computes(fields),
+        ProjectionNode::Computed(_) => true,
+        ProjectionNode::Branch(fields) => computes(fields),
         _ => false,
     })
 }

@@ -252,7 +252,7 @@ pub(super) struct Unwound {
 }
 
 /// The result of a stage for one document.
-pub(super) enum Outcome<'d> {
+pub(super) enum StageOutcome<'d> {
     /// this document
     One(Cow<'d, [u8]>),
     /// no document
@@ -268,8 +268,8 @@ pub(super) trait Operation: fmt::Debug + Send + Sync {
     fn begin<'s>(self: Arc<Self>, input: Input<'s>, context: &Context) -> Result<Input<'s>>;
 
     /// Returns the result for one document. Only called for stages that updates may have.
-    fn apply<'d>(&self, document: RawObject<'d>) -> Result<Outcome<'d>> {
-        Ok(Outcome::One(Cow::Borrowed(document.bytes())))
+    fn apply<'d>(&self, document: RawObject<'d>) -> Result<StageOutcome<'d>> {
+        Ok(StageOutcome::One(Cow::Borrowed(document.bytes())))
     }
 
     /// True if it reads or writes other collections: then it runs at the router, even if one shard has all documents.

@@ -2,7 +2,7 @@
 
 use super::measured::{self, Measurements};
 use super::needed;
-use super::operation::{Context, Outcome, Parsed, Parser, Shape, Stage, check_first, run};
+use super::operation::{Context, Parsed, Parser, Shape, Stage, StageOutcome, check_first, run};
 use super::rearranging::division::{self, Find, SplitStages};
 use super::rearranging::rearrange;
 use super::runtime::resources::Resources;
@@ -253,7 +253,7 @@ impl Pipeline {
         let mut made: Option<Vec<u8>> = None;
         for stage in &self.stages {
             let now = made.as_deref().and_then(raw::document).unwrap_or(document);
-            if let Outcome::One(Cow::Owned(bytes)) = stage.operation.apply(now)? {
+            if let StageOutcome::One(Cow::Owned(bytes)) = stage.operation.apply(now)? {
                 made = Some(bytes);
             }
         }

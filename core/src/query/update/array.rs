@@ -1,6 +1,6 @@
 //! Modifiers of whole arrays: `$push`, `$addToSet`, `$pull` and `$pullAll`.
 
-use super::context::{Context, Outcome};
+use super::context::{Context, UpdateOutcome};
 use super::message::show;
 use super::storable::{stored, value};
 use crate::budget;
@@ -75,7 +75,7 @@ impl Push {
         name: &str,
         existing: Option<RawValue<'a>>,
         context: &Context<'_>,
-    ) -> Result<Outcome<'a>> {
+    ) -> Result<UpdateOutcome<'a>> {
         let mut elements = existing_elements(existing, |found| {
             let id = context.shown_id();
             error!(Kind::BadValue, "The field '{name}' must be an array but is of type {found} in document {{{id}}}")
@@ -96,7 +96,7 @@ impl Push {
             Some(slice) => elements.truncate(from_either_end(slice, elements.len())),
             None => {}
         }
-        Ok(Outcome::Write(Part::Array(elements.into_iter().map(Part::Raw).collect())))
+        Ok(UpdateOutcome::Write(Part::Array(elements.into_iter().map(Part::Raw).collect())))
     }
 }
 
@@ -223,7 +223,7 @@ impl AddToSet {
         name: &str,
         existing: Option<RawValue<'a>>,
         context: &Context<'_>,
-    ) -> Result<Outcome<'a>> {
+    ) -> Result<UpdateOutcome<'a>> {
         let mut elements = existing_elements(existing, |found| {
             error!(
                 Kind::BadValue,
@@ -243,10 +243,10 @@ impl AddToSet {
             }
         }
         if existing.is_some() && lacking == 0 {
-            return Ok(Outcome::Keep);
+            return Ok(UpdateOutcome::Keep);
         }
         elements.extend((0..self.elements.len()).filter(|at| !is_there[*at]).map(|at| new(&at)));
-        Ok(Outcome::Write(Part::Array(elements.into_iter().map(Part::Raw).collect())))
+        Ok(UpdateOutcome::Write(Part::Array(elements.into_iter().map(Part::Raw).collect())))
     }
 }
 
@@ -283,9 +283,9 @@ impl Pull {
     }
 
     /// The array without the elements.
-    pub fn apply<'a>(&self, existing: Option<RawValue<'a>>, context: &Context<'_>) -> Result<Outcome<'a>> {
+    pub fn apply<'a>(&self, existing: Option<RawValue<'a>>, context: &Context<'_>) -> Result<UpdateOutcome<'a>> {
         let array = match existing {
-            None => return Ok(Outcome::Keep),
+            None => return Ok(UpdateOutcome::Keep),
             Some(RawValue::Array(array)) => array,
             Some(_) => bail!(Kind::BadValue, "Cannot apply $pull to a non-array value"),
         };
@@ -296,7 +296,7 @@ impl Pull {
                 kept.push(Part::Raw(element));
             }
         }
-        Ok(if kept.len() == array.len() { Outcome::Keep } else { Outcome::Write(Part::Array(kept)) })
+        Ok(if kept.len() == array.len() { UpdateOutcome::Keep } else { UpdateOutcome::Write(Part::Array(kept)) })
     }
 
     fn removes(&self, element: RawValue<'_>, strings: Strings<'_>) -> Result<bool> {

@@ -38,7 +38,7 @@ impl<'a> Context<'a> {
 }
 
 /// The change of a single value.
-pub(super) enum Outcome<'a> {
+pub(super) enum UpdateOutcome<'a> {
     Keep,
     Remove,
     Write(Part<'a>),

@@ -1,7 +1,7 @@
 //! Modifiers: the changes of single values.
 
 use super::array::{AddToSet, Pull, Push};
-use super::context::{Context, Outcome};
+use super::context::{Context, UpdateOutcome};
 use super::message::shown;
 use crate::error::{Kind, Result, bail, error};
 use crate::values::document::element::Element;
@@ -89,14 +89,14 @@ impl Modifier {
         name: &str,
         existing: Option<RawValue<'a>>,
         context: &Context<'a>,
-    ) -> Result<Outcome<'a>> {
+    ) -> Result<UpdateOutcome<'a>> {
         Ok(match self {
-            Modifier::SetOnInsert(_) if !context.inserting => Outcome::Keep,
-            Modifier::Set(bytes) | Modifier::SetOnInsert(bytes) => Outcome::Write(Part::Raw(raw::root(bytes))),
-            Modifier::Unset | Modifier::RenameTo(_) if existing.is_none() => Outcome::Keep,
-            Modifier::Unset | Modifier::RenameTo(_) => Outcome::Remove,
+            Modifier::SetOnInsert(_) if !context.inserting => UpdateOutcome::Keep,
+            Modifier::Set(bytes) | Modifier::SetOnInsert(bytes) => UpdateOutcome::Write(Part::Raw(raw::root(bytes))),
+            Modifier::Unset | Modifier::RenameTo(_) if existing.is_none() => UpdateOutcome::Keep,
+            Modifier::Unset | Modifier::RenameTo(_) => UpdateOutcome::Remove,
             Modifier::RenameFrom(from) => {
-                context.renamed(from).map_or(Outcome::Keep, |value| Outcome::Write(Part::Raw(value)))
+                context.renamed(from).map_or(UpdateOutcome::Keep, |value| UpdateOutcome::Write(Part::Raw(value)))
             }
             Modifier::Inc(Amount { number: amount, is_long }) => number(
                 match existing {
@@ -116,14 +116,16 @@ impl Modifier {
             ),
             Modifier::Replace(ordering, value) => match existing {
                 Some(existing) if order::compare_raw_with(existing, value, context.strings) != *ordering => {
-                    Outcome::Keep
+                    UpdateOutcome::Keep
                 }
-                _ => Outcome::Write(Part::Owned(value.clone())),
+                _ => UpdateOutcome::Write(Part::Owned(value.clone())),
             },
             Modifier::Bit { operations, is_long } => {
                 number(Number::Int(change_bits(name, existing, operations, context)?), *is_long, existing)
             }
-            Modifier::CurrentDate { timestamp } => Outcome::Write(Part::Owned(current_date(context.now, *timestamp)?)),
+            Modifier::CurrentDate { timestamp } => {
+                UpdateOutcome::Write(Part::Owned(current_date(context.now, *timestamp)?))
+            }
             Modifier::Push(push) => push.apply(name, existing, context)?,
             Modifier::AddToSet(add) => add.apply(name, existing, context)?,
             Modifier::Pop(end) => pop(name, existing, *end)?,
@@ -144,8 +146,8 @@ fn current_date(now: Option<i64>, timestamp: bool) -> Result<Value> {
 }
 
 /// `is_long`: a client has given an integer of 64 bits.
-fn number<'a>(number: Number, is_long: bool, existing: Option<RawValue<'_>>) -> Outcome<'a> {
-    Outcome::Write(match number {
+fn number<'a>(number: Number, is_long: bool, existing: Option<RawValue<'_>>) -> UpdateOutcome<'a> {
+    UpdateOutcome::Write(match number {
         Number::Int(long) if is_marked(existing) && i32::try_from(long).is_ok() => Part::Marked(long),
         Number::Int(_) if is_long => Part::Owned(Value::Long(number)),
         number => Part::Owned(Value::Number(number)),
@@ -205,9 +207,9 @@ fn change_bits(
     }))
 }
 
-fn pop<'a>(name: &str, existing: Option<RawValue<'a>>, end: PopSide) -> Result<Outcome<'a>> {
+fn pop<'a>(name: &str, existing: Option<RawValue<'a>>, end: PopSide) -> Result<UpdateOutcome<'a>> {
     let array: RawArray<'a> = match existing {
-        None => return Ok(Outcome::Keep),
+        None => return Ok(UpdateOutcome::Keep),
         Some(RawValue::Array(array)) => array,
         Some(other) => {
             let found = Element::of(other).type_name();
@@ -215,8 +217,8 @@ fn pop<'a>(name: &str, existing: Option<RawValue<'a>>, end: PopSide) -> Result<O
         }
     };
     if array.is_empty() {
-        return Ok(Outcome::Keep);
+        return Ok(UpdateOutcome::Keep);
     }
     let skipped = if end == PopSide::First { 1 } else { 0 };
-    Ok(Outcome::Write(Part::Array(array.iter().skip(skipped).take(array.len() - 1).map(Part::Raw).collect())))
+    Ok(UpdateOutcome::Write(Part::Array(array.iter().skip(skipped).take(array.len() - 1).map(Part::Raw).collect())))
 }

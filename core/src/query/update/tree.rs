@@ -6,7 +6,7 @@
 //! INVARIANT: no modifier has a path at or below that of another one: adding such a modifier is a conflict, and so is a leaf with
 //! another node at one value. So at most one modifier changes a value, and their order does not matter.
 
-use super::context::{Context, Outcome, filter_of};
+use super::context::{Context, UpdateOutcome, filter_of};
 use super::message::shown;
 use super::modifier::Modifier;
 use crate::budget;
@@ -22,7 +22,7 @@ use std::ops::Bound;
 /// Modifiers by the components of their paths.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
-    children: BTreeMap<String, Node>,
+    children: BTreeMap<String, UpdateNode>,
     /// source and destination of every rename; at the root only
     renames: Vec<(String, String)>,
 }
@@ -70,7 +70,7 @@ fn index_of(component: &str) -> Option<usize> {
 }
 
 #[derive(Debug)]
-enum Node {
+enum UpdateNode {
     Branch(Tree),
     Leaf(Modifier),
 }
@@ -106,13 +106,13 @@ impl Tree {
                 if tree.children.contains_key(name) {
                     return conflict(path);
                 }
-                tree.children.insert(name.to_owned(), Node::Leaf(modifier));
+                tree.children.insert(name.to_owned(), UpdateNode::Leaf(modifier));
                 return Ok(());
             }
-            let node = tree.children.entry(name.to_owned()).or_insert_with(|| Node::Branch(Tree::default()));
+            let node = tree.children.entry(name.to_owned()).or_insert_with(|| UpdateNode::Branch(Tree::default()));
             match node {
-                Node::Branch(branch) => tree = branch,
-                Node::Leaf(_) => return conflict(&path[..end]),
+                UpdateNode::Branch(branch) => tree = branch,
+                UpdateNode::Leaf(_) => return conflict(&path[..end]),
             }
             walked = end + 1;
         }
@@ -164,8 +164,8 @@ impl Tree {
     /// True if a modifier writes the time.
     pub fn needs_clock(&self) -> bool {
         self.children.values().any(|node| match node {
-            Node::Branch(tree) => tree.needs_clock(),
-            Node::Leaf(modifier) => matches!(modifier, Modifier::CurrentDate { .. }),
+            UpdateNode::Branch(tree) => tree.needs_clock(),
+            UpdateNode::Leaf(modifier) => matches!(modifier, Modifier::CurrentDate { .. }),
         })
     }
 
@@ -173,7 +173,7 @@ impl Tree {
     pub fn is_positional(&self) -> bool {
         self.children
             .iter()
-            .any(|(name, node)| name == POSITIONAL || matches!(node, Node::Branch(tree) if tree.is_positional()))
+            .any(|(name, node)| name == POSITIONAL || matches!(node, UpdateNode::Branch(tree) if tree.is_positional()))
     }
 
     /// True if a modifier stands at, above or below the path.
@@ -181,7 +181,7 @@ impl Tree {
         let (head, rest) = path::split(path);
         match (self.children.get(head), rest) {
             (None, _) => false,
-            (Some(Node::Branch(tree)), Some(rest)) => tree.touches(rest),
+            (Some(UpdateNode::Branch(tree)), Some(rest)) => tree.touches(rest),
             (Some(_), _) => true,
         }
     }
@@ -189,12 +189,12 @@ impl Tree {
 
 /// The nodes at one value.
 enum Nodes<'a> {
-    One(&'a Node),
-    Several(Vec<&'a Node>),
+    One(&'a UpdateNode),
+    Several(Vec<&'a UpdateNode>),
 }
 
 impl<'a> Nodes<'a> {
-    fn as_slice(&self) -> &[&'a Node] {
+    fn as_slice(&self) -> &[&'a UpdateNode] {
         match self {
             Nodes::One(node) => std::slice::from_ref(node),
             Nodes::Several(nodes) => nodes,
@@ -204,8 +204,8 @@ impl<'a> Nodes<'a> {
 
 /// The children of the trees at one value. Those of a single tree are not copied.
 enum Children<'a> {
-    One(btree_map::Iter<'a, String, Node>),
-    Joined(btree_map::IntoIter<Cow<'a, str>, Vec<&'a Node>>),
+    One(btree_map::Iter<'a, String, UpdateNode>),
+    Joined(btree_map::IntoIter<Cow<'a, str>, Vec<&'a UpdateNode>>),
 }
 
 impl<'a> Iterator for Children<'a> {
@@ -237,7 +237,7 @@ fn children<'a>(trees: &[&'a Tree], in_array: bool, context: &Context<'a>) -> Re
     {
         return Ok(Children::One(tree.children.iter()));
     }
-    let mut joined: BTreeMap<Cow<'a, str>, Vec<&'a Node>> = BTreeMap::new();
+    let mut joined: BTreeMap<Cow<'a, str>, Vec<&'a UpdateNode>> = BTreeMap::new();
     for (name, node) in trees.iter().flat_map(|tree| &tree.children) {
         budget::step();
         let name = match (name.as_str(), context.position) {
@@ -263,10 +263,10 @@ fn no_position() -> Error {
 ///
 /// # Errors
 /// `ConflictingUpdateOperators` if a node is a modifier.
-fn branches<'a>(nodes: &[&'a Node], name: &str) -> Result<Vec<&'a Tree>> {
-    let branch = |node: &&'a Node| match node {
-        Node::Branch(tree) => Ok(tree),
-        Node::Leaf(_) => {
+fn branches<'a>(nodes: &[&'a UpdateNode], name: &str) -> Result<Vec<&'a Tree>> {
+    let branch = |node: &&'a UpdateNode| match node {
+        UpdateNode::Branch(tree) => Ok(tree),
+        UpdateNode::Leaf(_) => {
             bail!(Kind::ConflictingUpdateOperators, "Updating '{name}' twice would create a conflict at '{name}'")
         }
     };
@@ -277,11 +277,11 @@ fn branches<'a>(nodes: &[&'a Node], name: &str) -> Result<Vec<&'a Tree>> {
 ///
 /// # Errors
 /// `ConflictingUpdateOperators`.
-fn check_conflicts(nodes: &[&Node], name: &str) -> Result<()> {
+fn check_conflicts(nodes: &[&UpdateNode], name: &str) -> Result<()> {
     if nodes.len() < 2 {
         return Ok(());
     }
-    let mut joined: BTreeMap<&str, Vec<&Node>> = BTreeMap::new();
+    let mut joined: BTreeMap<&str, Vec<&UpdateNode>> = BTreeMap::new();
     for (name, node) in branches(nodes, name)?.into_iter().flat_map(|tree| &tree.children) {
         budget::step();
         joined.entry(name).or_default().push(node);
@@ -305,15 +305,15 @@ fn check_kinds<'n>(names: impl Iterator<Item = &'n str>) -> Result<()> {
 /// # Errors
 /// `ConflictingUpdateOperators` if several nodes change one value.
 fn apply<'a>(
-    nodes: &[&'a Node],
+    nodes: &[&'a UpdateNode],
     name: &str,
     existing: Option<RawValue<'a>>,
     context: &Context<'a>,
-) -> Result<Outcome<'a>> {
+) -> Result<UpdateOutcome<'a>> {
     let (single, joined);
     let trees = match nodes {
-        [Node::Leaf(modifier)] => return modifier.apply(name, existing, context),
-        [Node::Branch(tree)] => {
+        [UpdateNode::Leaf(modifier)] => return modifier.apply(name, existing, context),
+        [UpdateNode::Branch(tree)] => {
             single = [tree];
             &single[..]
         }
@@ -340,7 +340,7 @@ fn apply<'a>(
             }
         },
     };
-    Ok(part.map_or(Outcome::Keep, Outcome::Write))
+    Ok(part.map_or(UpdateOutcome::Keep, UpdateOutcome::Write))
 }
 
 /// The changed document; None without a change. Without a document, a new one is created.
@@ -368,10 +368,10 @@ fn apply_to_object<'a>(
         let existing = object.and_then(|object| object.find(&name));
         let outcome = apply(nodes.as_slice(), &name, existing.map(|(_, value)| value), context)?;
         match (outcome, existing) {
-            (Outcome::Keep, _) | (Outcome::Remove, None) => {}
-            (Outcome::Remove, Some((position, _))) => edits.push((position, None)),
-            (Outcome::Write(part), Some((position, _))) => edits.push((position, Some(part))),
-            (Outcome::Write(part), None) => added.push((name, part)),
+            (UpdateOutcome::Keep, _) | (UpdateOutcome::Remove, None) => {}
+            (UpdateOutcome::Remove, Some((position, _))) => edits.push((position, None)),
+            (UpdateOutcome::Write(part), Some((position, _))) => edits.push((position, Some(part))),
+            (UpdateOutcome::Write(part), None) => added.push((name, part)),
         }
     }
     if edits.is_empty() && added.is_empty() {
@@ -420,9 +420,9 @@ fn apply_to_array<'a>(
             continue;
         };
         match apply(nodes.as_slice(), &component, array.get(index), context)? {
-            Outcome::Keep => continue,
-            Outcome::Remove => parts[index] = Part::Raw(RawValue::Null),
-            Outcome::Write(part) => {
+            UpdateOutcome::Keep => continue,
+            UpdateOutcome::Remove => parts[index] = Part::Raw(RawValue::Null),
+            UpdateOutcome::Write(part) => {
                 pad(&mut parts, index, array.len())?;
                 parts[index] = part;
             }
@@ -443,7 +443,7 @@ fn apply_to_elements<'a>(
     context: &Context<'a>,
 ) -> Result<bool> {
     let mut changed = false;
-    let mut chosen: Vec<&'a Node> = Vec::new();
+    let mut chosen: Vec<&'a UpdateNode> = Vec::new();
     for (index, (element, part)) in array.iter().zip(parts).enumerate() {
         budget::steps(1 + positional.len());
         chosen.clear();
@@ -456,9 +456,9 @@ fn apply_to_elements<'a>(
             continue;
         }
         match apply(&chosen, &index.to_string(), Some(element), context)? {
-            Outcome::Keep => continue,
-            Outcome::Remove => *part = Part::Raw(RawValue::Null),
-            Outcome::Write(written) => *part = written,
+            UpdateOutcome::Keep => continue,
+            UpdateOutcome::Remove => *part = Part::Raw(RawValue::Null),
+            UpdateOutcome::Write(written) => *part = written,
         }
         changed = true;
     }
@@ -467,7 +467,7 @@ fn apply_to_elements<'a>(
 
 /// Refuses to create a field in a value that cannot have fields.
 fn refuse_to_create(
-    nodes: &[&Node],
+    nodes: &[&UpdateNode],
     field: &str,
     name: &str,
     value: RawValue<'_>,
@@ -518,15 +518,15 @@ fn pad(parts: &mut Vec<Part<'_>>, index: usize, elements: usize) -> Result<()> {
     Ok(())
 }
 
-impl Node {
+impl UpdateNode {
     /// True if the first modifier for which it matters creates missing documents.
     ///
     /// # Errors
     /// `BadValue` for `$[]` or `$[identifier]` before that.
     fn creates(&self, context: &Context<'_>) -> Result<bool> {
         let tree = match self {
-            Node::Branch(tree) => tree,
-            Node::Leaf(modifier) => return Ok(modifier.needs_place(context)),
+            UpdateNode::Branch(tree) => tree,
+            UpdateNode::Leaf(modifier) => return Ok(modifier.needs_place(context)),
         };
         for (name, node) in &tree.children {
             budget::step();

@@ -13,7 +13,7 @@ use super::search::Search;
 use super::statement::{Statement, first_params};
 use crate::error::Result;
 use crate::query::filter::Part;
-use crate::query::index::{APART, IndexKeys, Row, Span, Wanted};
+use crate::query::index::{APART, IndexKeys, RowBounds, Span, Wanted};
 use crate::routing::model::{Collection, Index};
 use crate::routing::protocol::checked::Parameter;
 use crate::routing::protocol::sql;
@@ -323,7 +323,7 @@ impl Conditions {
     }
 
     /// Adds a comparison of rows of columns.
-    fn row(&mut self, index: &Index, row: &Row, terms: &mut Vec<String>) {
+    fn row(&mut self, index: &Index, row: &RowBounds, terms: &mut Vec<String>) {
         for (keys, operator) in [(&row.least, ">="), (&row.greatest, "<=")] {
             let Some(keys) = keys else { continue };
             let columns = (0..keys.len()).map(|column| index_expression("t.doc", index, row.first + column));

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 checked_calls! {
     /// Claims a [`Number`] for the present transaction, at the owner of a key, under that key's locks; None: it is new. A number
-    /// that was claimed before by a committed transaction is answered with that one's [`Outcome`]. Waits for the end of another
+    /// that was claimed before by a committed transaction is answered with that one's [`ClaimOutcome`]. Waits for the end of another
     /// transaction that has claimed for the session.
     claim_write => ClaimWrite<'a> { number: Cow<'a, [u8]>, skey: Cow<'a, [u8]> } -> Option<Vec<u8>>;
 
@@ -87,19 +87,19 @@ impl Number {
 
 /// What became of a numbered write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ClaimOutcome {
     /// the answer of the shard's function that wrote
     Written(i64),
     /// the reply to the command
     Replied(Vec<u8>),
 }
 
-impl Outcome {
+impl ClaimOutcome {
     /// As it is sent.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Outcome::Written(answer) => [&[0][..], &answer.to_be_bytes()].concat(),
-            Outcome::Replied(reply) => [&[1], reply.as_slice()].concat(),
+            ClaimOutcome::Written(answer) => [&[0][..], &answer.to_be_bytes()].concat(),
+            ClaimOutcome::Replied(reply) => [&[1], reply.as_slice()].concat(),
         }
     }
 
@@ -110,9 +110,9 @@ impl Outcome {
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         match bytes.split_first() {
             Some((0, answer)) if answer.len() == 8 => {
-                Ok(Outcome::Written(answer.first_chunk().map_or(0, |answer| i64::from_be_bytes(*answer))))
+                Ok(ClaimOutcome::Written(answer.first_chunk().map_or(0, |answer| i64::from_be_bytes(*answer))))
             }
-            Some((1, reply)) => Ok(Outcome::Replied(reply.to_vec())),
+            Some((1, reply)) => Ok(ClaimOutcome::Replied(reply.to_vec())),
             _ => Err(malformed(ClaimWrite::SIGNATURE.function)),
         }
     }
@@ -131,10 +131,13 @@ mod tests {
         let number = Number { session: [7; 20], number: 3, command: "insert shop.ärger".to_owned() };
         assert_eq!(Number::decode(&number.encode()).unwrap(), number);
         assert_eq!(number.role(), 0x0707_0707);
-        for outcome in
-            [Outcome::Written(2), Outcome::Written(i64::MIN), Outcome::Replied(vec![]), Outcome::Replied(vec![0; 9])]
-        {
-            assert_eq!(Outcome::decode(&outcome.encode()).unwrap(), outcome);
+        for outcome in [
+            ClaimOutcome::Written(2),
+            ClaimOutcome::Written(i64::MIN),
+            ClaimOutcome::Replied(vec![]),
+            ClaimOutcome::Replied(vec![0; 9]),
+        ] {
+            assert_eq!(ClaimOutcome::decode(&outcome.encode()).unwrap(), outcome);
         }
         assert!(Number::decode(&number.encode()[..27]).is_err());
         let of_length = |length| Number { command: "x".repeat(length), ..number.clone() }.encode();
@@ -143,7 +146,7 @@ mod tests {
         );
         assert!(Number::decode(&[&number.encode()[..], b"\xff"].concat()).is_err());
         for wrong in [&[][..], &[0], &[0; 8], &[0; 10], &[2, 0]] {
-            assert!(Outcome::decode(wrong).is_err(), "{wrong:?}");
+            assert!(ClaimOutcome::decode(wrong).is_err(), "{wrong:?}");
         }
     }
 }

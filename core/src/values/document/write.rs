@@ -44,7 +44,7 @@ pub enum Part<'a> {
 /// # Errors
 /// `BSONObjectTooLarge`, `DocumentTooDeep`, and `BadValue` for what jsonb cannot hold (`\u0000`).
 pub fn document(part: &Part<'_>) -> Result<Vec<u8>> {
-    root(Node::Part(part))
+    root(WriteNode::Part(part))
 }
 
 /// Writes a stored object with other values for some of its fields into a buffer, as [`Part::Edited`]; what was in it is lost.
@@ -96,7 +96,7 @@ pub fn chosen<'n>(object: RawObject<'_>, names: impl Iterator<Item = &'n str>) -
 /// `BSONObjectTooLarge` beyond what jsonb can hold, `BadValue`.
 pub fn answer(part: &Part<'_>) -> Result<Vec<u8>> {
     let mut out = Vec::new();
-    write(Node::Part(part), 0, &mut out)?;
+    write(WriteNode::Part(part), 0, &mut out)?;
     Ok(out)
 }
 
@@ -105,7 +105,7 @@ pub fn answer(part: &Part<'_>) -> Result<Vec<u8>> {
 /// # Errors
 /// As [`document`].
 pub fn value(value: &Value) -> Result<Vec<u8>> {
-    root(Node::Value(value))
+    root(WriteNode::Value(value))
 }
 
 /// Writes a document without fields.
@@ -118,7 +118,7 @@ pub(crate) fn empty() -> Result<Vec<u8>> {
 
 /// Anything that can be written, borrowed.
 #[derive(Clone, Copy)]
-enum Node<'a> {
+enum WriteNode<'a> {
     Value(&'a Value),
     Part(&'a Part<'a>),
 }
@@ -129,7 +129,7 @@ const MAX_JSONB_BYTES: usize = 240 * 1024 * 1024;
 /// Levels of jsonb that a value of an extended type nests by its own form, as `{"$dbPointer": {"$id": {…}}}` does.
 const EXTENDED_LEVELS: usize = 2;
 
-fn root(node: Node<'_>) -> Result<Vec<u8>> {
+fn root(node: WriteNode<'_>) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     if is_scalar(node) {
         let entries = begin_container(&mut out, FLAG_ARRAY | FLAG_SCALAR, 1);
@@ -148,40 +148,42 @@ fn check_size(document: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn is_scalar(node: Node<'_>) -> bool {
+fn is_scalar(node: WriteNode<'_>) -> bool {
     match node {
-        Node::Part(Part::Raw(raw)) => !matches!(raw, RawValue::Array(_) | RawValue::Object(_)),
-        Node::Value(value) | Node::Part(Part::Owned(value)) => match value {
+        WriteNode::Part(Part::Raw(raw)) => !matches!(raw, RawValue::Array(_) | RawValue::Object(_)),
+        WriteNode::Value(value) | WriteNode::Part(Part::Owned(value)) => match value {
             Value::Null | Value::Bool(_) | Value::String(_) | Value::Number(Number::Int(_)) => true,
             Value::Long(_) => true,
             Value::Number(Number::Double(value)) => is_numeric(*value),
             _ => false,
         },
-        Node::Part(Part::Marked(_)) => true,
-        Node::Part(Part::Object(_) | Part::InOrder(_) | Part::Array(_) | Part::Stored(_) | Part::Edited(..)) => false,
+        WriteNode::Part(Part::Marked(_)) => true,
+        WriteNode::Part(Part::Object(_) | Part::InOrder(_) | Part::Array(_) | Part::Stored(_) | Part::Edited(..)) => {
+            false
+        }
     }
 }
 
 /// Appends a node and returns its entry, with its length including padding. `depth` counts the documents and arrays around it.
-fn write(node: Node<'_>, depth: usize, out: &mut Vec<u8>) -> Result<u32> {
+fn write(node: WriteNode<'_>, depth: usize, out: &mut Vec<u8>) -> Result<u32> {
     match node {
-        Node::Part(Part::Raw(raw)) => write_raw(*raw, depth, out),
-        Node::Part(Part::Owned(value)) => write_value(value, depth, out),
-        Node::Part(Part::Object(fields)) => write_object(nodes(fields), keeps_order(), deeper(depth)?, out),
-        Node::Part(Part::InOrder(fields)) => write_object(nodes(fields), true, deeper(depth)?, out),
-        Node::Part(Part::Marked(long)) => {
+        WriteNode::Part(Part::Raw(raw)) => write_raw(*raw, depth, out),
+        WriteNode::Part(Part::Owned(value)) => write_value(value, depth, out),
+        WriteNode::Part(Part::Object(fields)) => write_object(nodes(fields), keeps_order(), deeper(depth)?, out),
+        WriteNode::Part(Part::InOrder(fields)) => write_object(nodes(fields), true, deeper(depth)?, out),
+        WriteNode::Part(Part::Marked(long)) => {
             let start = pad(out);
             numeric::push_long(*long, out);
             entry(ENTRY_NUMERIC, start, out)
         }
-        Node::Part(Part::Array(items)) => write_array(items.iter().map(Node::Part), deeper(depth)?, out),
-        Node::Part(Part::Stored(document)) => {
+        WriteNode::Part(Part::Array(items)) => write_array(items.iter().map(WriteNode::Part), deeper(depth)?, out),
+        WriteNode::Part(Part::Stored(document)) => {
             let start = pad(out);
             out.extend(document.bytes());
             entry(ENTRY_CONTAINER, start, out)
         }
-        Node::Part(Part::Edited(object, edits)) => write_edited(*object, edits, deeper(depth)?, out),
-        Node::Value(value) => write_value(value, depth, out),
+        WriteNode::Part(Part::Edited(object, edits)) => write_edited(*object, edits, deeper(depth)?, out),
+        WriteNode::Value(value) => write_value(value, depth, out),
     }
 }
 
@@ -201,7 +203,7 @@ fn write_edited(object: RawObject<'_>, edits: &[(usize, Part<'_>)], depth: usize
     while position < count {
         let index = count + position;
         if let Some((_, part)) = edits.next_if(|(at, _)| *at == position) {
-            let entry = write(Node::Part(part), depth, out)?;
+            let entry = write(WriteNode::Part(part), depth, out)?;
             set_entry(out, entries, index, entry, &mut total);
             read = children.end(index, read);
             position += 1;
@@ -291,10 +293,10 @@ fn write_value(value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<u32> {
         }
         Value::String(value) => write_string(value, out)?,
         Value::Object(fields) => {
-            let fields = fields.iter().map(|(name, value)| (name.as_str(), Node::Value(value))).collect();
+            let fields = fields.iter().map(|(name, value)| (name.as_str(), WriteNode::Value(value))).collect();
             write_object(fields, keeps_order(), deeper(depth)?, out)?
         }
-        Value::Array(items) => write_array(items.iter().map(Node::Value), deeper(depth)?, out)?,
+        Value::Array(items) => write_array(items.iter().map(WriteNode::Value), deeper(depth)?, out)?,
         extended => match ext_json::relaxed(extended) {
             Some(form) => {
                 // The fields of an extended type have no order, unlike those of a scope.
@@ -306,11 +308,16 @@ fn write_value(value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<u32> {
     })
 }
 
-fn nodes<'a>(fields: &'a [(std::borrow::Cow<'a, str>, Part<'a>)]) -> Vec<(&'a str, Node<'a>)> {
-    fields.iter().map(|(name, part)| (name.as_ref(), Node::Part(part))).collect()
+fn nodes<'a>(fields: &'a [(std::borrow::Cow<'a, str>, Part<'a>)]) -> Vec<(&'a str, WriteNode<'a>)> {
+    fields.iter().map(|(name, part)| (name.as_ref(), WriteNode::Part(part))).collect()
 }
 
-fn write_object(mut fields: Vec<(&str, Node<'_>)>, in_order: bool, depth: usize, out: &mut Vec<u8>) -> Result<u32> {
+fn write_object(
+    mut fields: Vec<(&str, WriteNode<'_>)>,
+    in_order: bool,
+    depth: usize,
+    out: &mut Vec<u8>,
+) -> Result<u32> {
     let order = if in_order { given_order(&fields) } else { None };
     // The sort is stable, so the last of equal names is the last that was given.
     fields.sort_by(|a, b| compare_keys(a.0.as_bytes(), b.0.as_bytes()));
@@ -338,8 +345,8 @@ fn write_object(mut fields: Vec<(&str, Node<'_>)>, in_order: bool, depth: usize,
 
 /// The positions that fields get in jsonb, in the order in which they are given; None if that is jsonb's order. A name that is given several
 /// times has its first place.
-fn given_order(fields: &[(&str, Node<'_>)]) -> Option<Vec<usize>> {
-    let sorted = |pair: &[(&str, Node<'_>)]| compare_keys(pair[0].0.as_bytes(), pair[1].0.as_bytes()).is_lt();
+fn given_order(fields: &[(&str, WriteNode<'_>)]) -> Option<Vec<usize>> {
+    let sorted = |pair: &[(&str, WriteNode<'_>)]| compare_keys(pair[0].0.as_bytes(), pair[1].0.as_bytes()).is_lt();
     if fields.windows(2).all(sorted) {
         return None;
     }
@@ -353,7 +360,11 @@ fn given_order(fields: &[(&str, Node<'_>)]) -> Option<Vec<usize>> {
     (!order.is_sorted()).then_some(order)
 }
 
-fn write_array<'a>(items: impl ExactSizeIterator<Item = Node<'a>>, depth: usize, out: &mut Vec<u8>) -> Result<u32> {
+fn write_array<'a>(
+    items: impl ExactSizeIterator<Item = WriteNode<'a>>,
+    depth: usize,
+    out: &mut Vec<u8>,
+) -> Result<u32> {
     let start = pad(out);
     let entries = begin_container(out, FLAG_ARRAY, items.len());
     let mut total = 0;

@@ -6,7 +6,7 @@ use crate::query::expression::Expression;
 use crate::query::filter::Filter;
 use crate::query::projection::Projection;
 use crate::query::stage::fields::{Fields, Written};
-use crate::query::stage::operation::{Context, Operation, Outcome, Parsed, Parser, Shape};
+use crate::query::stage::operation::{Context, Operation, Parsed, Parser, Shape, StageOutcome};
 use crate::query::stage::runtime::stream::{Input, Stream, document};
 use crate::values::collation::Collator;
 use crate::values::document::ext_json;
@@ -55,19 +55,21 @@ impl Operation for PerDocument {
         Ok(Box::new(PerDocumentStream { input, stage: self, made: None }))
     }
 
-    fn apply<'d>(&self, document: RawObject<'d>) -> Result<Outcome<'d>> {
+    fn apply<'d>(&self, document: RawObject<'d>) -> Result<StageOutcome<'d>> {
         let collator = self.collator.as_deref();
         Ok(match &self.kind {
-            Transformation::Project(projection) => Outcome::One(Cow::Owned(projection.apply(document)?)),
-            Transformation::Replace(expression) => Outcome::One(Cow::Owned(replaced(expression, document, collator)?)),
+            Transformation::Project(projection) => StageOutcome::One(Cow::Owned(projection.apply(document)?)),
+            Transformation::Replace(expression) => {
+                StageOutcome::One(Cow::Owned(replaced(expression, document, collator)?))
+            }
             Transformation::Match(filter) => match filter.evaluate(document)? {
-                true => Outcome::One(Cow::Borrowed(document.bytes())),
-                false => Outcome::Dropped,
+                true => StageOutcome::One(Cow::Borrowed(document.bytes())),
+                false => StageOutcome::Dropped,
             },
             Transformation::Redact(expression) => {
                 match (Redaction { expression, document, collator }).redacted(document)? {
-                    Some(part) => Outcome::One(Cow::Owned(write::document(&part)?)),
-                    None => Outcome::Dropped,
+                    Some(part) => StageOutcome::One(Cow::Owned(write::document(&part)?)),
+                    None => StageOutcome::Dropped,
                 }
             }
         })
@@ -90,9 +92,9 @@ impl Stream for PerDocumentStream<'_> {
         while self.input.advance()? {
             budget::step();
             match self.stage.apply(document(&self.input)?)? {
-                Outcome::Dropped => continue,
-                Outcome::One(Cow::Borrowed(_)) => self.made = None,
-                Outcome::One(Cow::Owned(bytes)) => self.made = Some(bytes),
+                StageOutcome::Dropped => continue,
+                StageOutcome::One(Cow::Borrowed(_)) => self.made = None,
+                StageOutcome::One(Cow::Owned(bytes)) => self.made = Some(bytes),
             }
             return Ok(true);
         }

@@ -36,13 +36,13 @@ pub trait Sorter {
 
 /// A row: ordered by its key, then by when it was added.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Row {
+struct SortRow {
     key: Vec<u8>,
     number: u64,
     value: Vec<u8>,
 }
 
-impl Row {
+impl SortRow {
     /// The memory that it takes, about.
     fn bytes(&self) -> usize {
         size_of::<Self>() + self.key.capacity() + self.value.capacity()
@@ -54,10 +54,10 @@ impl Row {
 pub struct MemorySorter {
     most: Option<usize>,
     /// the last row on top, while rows are added
-    added: BinaryHeap<Row>,
+    added: BinaryHeap<SortRow>,
     count: u64,
     bytes: usize,
-    rows: Vec<Row>,
+    rows: Vec<SortRow>,
     /// the position behind the current row
     next: usize,
 }
@@ -82,7 +82,7 @@ impl MemorySorter {
         std::mem::take(&mut self.added).into_iter().try_for_each(|row| other.add(&row.key, &row.value))
     }
 
-    fn row(&self) -> Option<&Row> {
+    fn row(&self) -> Option<&SortRow> {
         self.rows.get(self.next.checked_sub(1)?)
     }
 }
@@ -90,7 +90,7 @@ impl MemorySorter {
 impl Sorter for MemorySorter {
     fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         budget::step();
-        let new = |number| Row { key: key.to_vec(), number, value: value.to_vec() };
+        let new = |number| SortRow { key: key.to_vec(), number, value: value.to_vec() };
         self.count += 1;
         if self.most.is_none_or(|most| self.added.len() < most) {
             let row = new(self.count);
