@@ -1,7 +1,7 @@
 //! SQL functions that read documents; docs/sql-reference.md describes them.
 
 use super::run;
-use crate::operation::calls::reads::{self as calls, Aggregated};
+use crate::operation::calls::reads::{self as calls, Aggregated, Values};
 use crate::operation::reading::Found;
 use crate::pg::client::text_output;
 use crate::pg::datum::json::Json;
@@ -9,7 +9,6 @@ use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::datum::nulls::NoNulls;
 use crate::pg::error::Result;
 use crate::pg::spi::cursor;
-use crate::router::reads::distinct::Values;
 use docshard_core::values::document::field_order::{Keeping, keeps_order};
 use pgrx::prelude::*;
 

@@ -3,18 +3,15 @@
 #![allow(clippy::type_complexity, reason = "the columns of SQL functions")]
 
 use super::{given, run};
-use crate::catalog::cache;
 use crate::catalog::cluster::identity::check_router;
 use crate::catalog::cluster::settings;
-use crate::catalog::collections::namespace;
 use crate::indexing::progress::{self, Progress};
 use crate::operation::calls::with_options;
+use crate::operation::inspect::{self, IndexStats};
 use crate::operation::table;
 use crate::pg::datum::json::Json;
 use crate::pg::datum::nulls::NoNulls;
 use crate::pg::error::Raise as _;
-use crate::router::config;
-use crate::router::reads::index_stats::{self, IndexStats};
 use crate::shard::health;
 use crate::status::{self, health::Health};
 use crate::store;
@@ -24,7 +21,6 @@ use docshard_core::routing::names;
 use docshard_core::routing::protocol::shard_tables::BuildProgress;
 use docshard_core::values::key::KeyPattern;
 use pgrx::prelude::*;
-use serde_json::json;
 use std::time::Duration;
 
 #[pg_extern(name = "status", volatile, parallel_unsafe, requires = ["catalog"])]
@@ -204,30 +200,7 @@ fn list_indexes(
         name!(wildcard_projection, Option<Json>),
     ),
 > {
-    TableIterator::new(run(|| {
-        namespace::split(ns)?;
-        let of_id = Json::new(json!({"_id": 1}).to_string());
-        if config::has(ns) {
-            return Ok(vec![("_id_".to_owned(), of_id, true, false, None, false, None, None, None)]);
-        }
-        let collection = cache::get(ns)?;
-        let mut rows =
-            vec![("_id_".to_owned(), of_id, collection.key.is_unsharded(), false, None, false, None, None, None)];
-        rows.extend(collection.key_index().map(|keys| {
-            let pattern = Json::new(collection.key.to_json().to_string());
-            (keys.default_name(), pattern, false, false, None, false, None, None, None)
-        }));
-        rows.extend(collection.indexes.iter().map(|index| {
-            let keys = Json::new(index.keys_json.clone());
-            let partial = index.partial_filter().map(|text| Json::new(text.to_owned()));
-            let collation = index.collation().map(|collator| Json::new(collator.definition().to_string()));
-            let projection = index.wildcard_projection.as_ref().map(|json| Json::new(json.to_string()));
-            let name = index.name.clone();
-            let (unique, hidden, sparse) = (index.unique, index.hidden, index.sparse);
-            (name, keys, unique, hidden, index.expire_after_s, sparse, partial, collation, projection)
-        }));
-        Ok(rows)
-    }))
+    TableIterator::new(run(|| inspect::indexes(ns)))
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
@@ -246,13 +219,11 @@ fn index_stats(
     ),
 > {
     TableIterator::new(run(|| {
-        namespace::split(ns)?;
-        check_router()?;
         let row = |index: IndexStats| {
             let since = index.since.and_then(|since| TimestampWithTimeZone::try_from(since).ok());
             (index.shard, index.name, Json::new(index.keys_json), index.accesses, index.bytes, since)
         };
-        Ok(index_stats::of(ns)?.into_iter().map(row).collect::<Vec<_>>())
+        Ok(inspect::index_stats(ns)?.into_iter().map(row).collect::<Vec<_>>())
     }))
 }
 

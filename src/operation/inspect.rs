@@ -1,12 +1,16 @@
-//! Checks that a collection is consistent.
+//! Describes a collection's indexes, and checks that a collection is consistent.
 
 use super::arguments::Arguments;
+use crate::catalog::cache;
 use crate::catalog::cluster::identity::check_router;
 use crate::catalog::collections::namespace;
+use crate::pg::datum::json::Json as Text;
 use crate::pg::error::Result;
-use crate::router;
+use crate::router::reads::index_stats;
+pub use crate::router::reads::index_stats::IndexStats;
+use crate::router::{self, config};
 use docshard_core::error::{Kind, error};
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 /// The largest number of problems of each shard that are reported, by default.
 const LIMIT: i64 = 100;
@@ -20,4 +24,39 @@ pub fn check_collection(ns: &str, options: &Arguments<'_>) -> Result<Json> {
         Ok(limit @ 0..=10_000) => router::reads::inspect::collection(ns, limit),
         _ => Err(error!(Kind::BadValue, "limit must be from 0 to 10000, not {limit}")),
     }
+}
+
+/// An index as `list_indexes` returns it: its name and keys; whether it is unique, hidden; its expiry in seconds; whether it is sparse; its
+/// partial filter, collation and wildcard projection.
+pub type ListedIndex = (String, Text, bool, bool, Option<i64>, bool, Option<Text>, Option<Text>, Option<Text>);
+
+pub fn indexes(ns: &str) -> Result<Vec<ListedIndex>> {
+    namespace::split(ns)?;
+    let of_id = Text::new(json!({"_id": 1}).to_string());
+    if config::has(ns) {
+        return Ok(vec![("_id_".to_owned(), of_id, true, false, None, false, None, None, None)]);
+    }
+    let collection = cache::get(ns)?;
+    let mut rows =
+        vec![("_id_".to_owned(), of_id, collection.key.is_unsharded(), false, None, false, None, None, None)];
+    rows.extend(collection.key_index().map(|keys| {
+        let pattern = Text::new(collection.key.to_json().to_string());
+        (keys.default_name(), pattern, false, false, None, false, None, None, None)
+    }));
+    rows.extend(collection.indexes.iter().map(|index| {
+        let keys = Text::new(index.keys_json.clone());
+        let partial = index.partial_filter().map(|text| Text::new(text.to_owned()));
+        let collation = index.collation().map(|collator| Text::new(collator.definition().to_string()));
+        let projection = index.wildcard_projection.as_ref().map(|json| Text::new(json.to_string()));
+        let name = index.name.clone();
+        let (unique, hidden, sparse) = (index.unique, index.hidden, index.sparse);
+        (name, keys, unique, hidden, index.expire_after_s, sparse, partial, collation, projection)
+    }));
+    Ok(rows)
+}
+
+pub fn index_stats(ns: &str) -> Result<Vec<IndexStats>> {
+    namespace::split(ns)?;
+    check_router()?;
+    index_stats::of(ns)
 }

@@ -21,6 +21,7 @@ pub mod leftovers;
 pub mod measure;
 pub mod member_shape;
 pub mod node;
+mod numbered_writes;
 pub mod once;
 pub mod pipeline;
 pub mod placement;

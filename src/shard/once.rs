@@ -19,6 +19,7 @@
 //!
 //! A client can call these functions at the router's own shard: only for sessions of its own role ([`own`]).
 
+use super::numbered_writes as store;
 use super::placement::Placement;
 use super::{documents, node, table, writing};
 use crate::pg::error::Result;
@@ -26,7 +27,6 @@ use crate::pg::security::permission;
 use crate::pg::security::user::{self, as_extension_owner};
 use crate::pg::server::{current_user, relation_oid};
 use crate::storage::SCHEMA;
-use crate::store::numbered_writes as store;
 use docshard_core::error::{Kind, bail, ensure};
 use docshard_core::routing::protocol::documents::{DeleteDocument, InsertDocuments, UpdateDocument, unpack};
 use docshard_core::routing::protocol::migration::NumberedWrites;

@@ -1,4 +1,4 @@
-//! Declares the rows and statements of the catalog's tables.
+//! Declares the rows and statements of the catalog's tables, and of a shard's own.
 //!
 //! [`rows!`] declares a struct whose fields are columns of a table:
 //!
@@ -90,7 +90,7 @@ macro_rules! rows {
 
         docshard_core::sql::record::record! { $name { $($field: $type),* } }
 
-        stored! { $name from $table { $($field $(= $column)?),* } }
+        $crate::store::declare::stored! { $name from $table { $($field $(= $column)?),* } }
     )*};
 }
 
@@ -100,7 +100,7 @@ macro_rules! stored {
         impl $crate::store::declare::Stored for $name {
             const TABLE: &'static str = $table;
             fn columns() -> String {
-                [$(String::from(column!($field $($column)?))),*].join(", ")
+                [$(String::from($crate::store::declare::column!($field $($column)?))),*].join(", ")
             }
         }
     };
@@ -124,11 +124,11 @@ macro_rules! statements {
         }
     )*) => {$(
         $(#[$doc])*
-        $visible fn $name($($argument: $type),*) -> $crate::pg::error::Result<answer!($($answer)?)> {
+        $visible fn $name($($argument: $type),*) -> $crate::pg::error::Result<$crate::store::declare::answer!($($answer)?)> {
             $crate::store::declare::$how(
                 concat!(module_path!(), "::", stringify!($name)),
                 $sql.as_ref(),
-                params!([$($argument),*] $($($param),*)?),
+                $crate::store::declare::params!([$($argument),*] $($($param),*)?),
             )
         }
     )*};
@@ -147,6 +147,8 @@ macro_rules! params {
     ([$($argument:ident),*]) => { &[$(docshard_core::sql::record::Argument::param(&$argument)),*] };
     ([$($argument:ident),*] $($param:expr),+) => { &[$(docshard_core::sql::record::Argument::param(&$param)),+] };
 }
+
+pub(crate) use {answer, column, params, rows, statements, stored};
 
 /// Runs a statement in a new snapshot.
 pub fn run<A: FromStatement>(statement: &str, sql: &str, params: &[Param<'_>]) -> Result<A> {

@@ -1,5 +1,5 @@
 //! The tables of schema `docshard_catalog`, a file each: its rows, and the statements that read and change them, as [`declare`]
-//! describes. [`numbered_writes`] is one of `docshard_data`.
+//! describes.
 //!
 //! No other module names a table or a column; `tests/tests/architecture` checks that. A store decides nothing: it checks no
 //! privilege, takes no lock unless a function's name says so, and announces no change. Its functions run in the caller's
@@ -7,7 +7,7 @@
 //! `catalog::change`. Errors are internal ones, unless a function names others.
 
 #[macro_use]
-mod declare;
+pub mod declare;
 
 pub mod balancer_state;
 pub mod changelog;
@@ -22,7 +22,6 @@ pub mod indexes;
 pub mod last_sizes;
 pub mod lost_shards;
 pub mod migrations;
-pub mod numbered_writes;
 pub mod pending_drops;
 pub mod placements;
 pub mod resharding;

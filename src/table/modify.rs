@@ -159,6 +159,12 @@ impl CollectionModify {
                     .unwrap_or_default(),
             ));
         }
+        self.refused(&key, arrays, shared)
+    }
+
+    /// Why the document with this key was not written. None: it is gone.
+    fn refused(&self, key: &Map<String, Json>, arrays: &[Json], shared: Shared<'_>) -> Result<Option<RowValues>> {
+        let namespace = &self.layout.options.namespace;
         let exists = |filter: &Json| {
             let count = reading::Count { filter: Specification::Value(filter), skip: 0, limit: Some(1), shared };
             Ok::<bool, Error>(count.run(namespace)? > 0)

@@ -131,8 +131,7 @@ fn serve(database: Oid) {
             process::sleep(Duration::from_millis(1));
             continue;
         }
-        let rest = (interval * 2_u32.pow(failures.min(6))).min(LONGEST_REST.max(interval));
-        let rest = outcome.rest.map_or(rest, |pause| if failures == 0 { pause } else { rest.max(pause) });
+        let rest = pause(interval, failures, outcome.rest);
         rest_until(database, expiry.due().min(Instant::now() + rest), wakes, || {
             // A copy of the router must not advance the shards' counters.
             if is_free() {
@@ -146,6 +145,12 @@ fn serve(database: Oid) {
             balancer.hasten();
         }
     }
+}
+
+/// The pause after a round: the balancer's `wish` or its interval, and longer after failures in a row.
+fn pause(interval: Duration, failures: u32, wish: Option<Duration>) -> Duration {
+    let rest = (interval * 2_u32.pow(failures.min(6))).min(LONGEST_REST.max(interval));
+    wish.map_or(rest, |wish| if failures == 0 { wish } else { rest.max(wish) })
 }
 
 /// `counted`: when sizes were last noted.

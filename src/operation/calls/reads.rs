@@ -13,7 +13,7 @@ use crate::pg::process::timeout::TimeLimit;
 use crate::router::by_key;
 use crate::router::explain::statement::{Verbosity, pretty};
 use crate::router::reads::aggregate::Results;
-use crate::router::reads::distinct::Values;
+pub use crate::router::reads::distinct::Values;
 use docshard_core::query::specification::Role;
 
 /// The results of a pipeline, within its time limit.

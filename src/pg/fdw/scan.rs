@@ -66,16 +66,7 @@ pub(super) unsafe extern "C-unwind" fn begin(node: *mut pg_sys::ForeignScanState
         let table = define::open((*relation).rd_id);
         let row =
             if plan.groups.is_some() { (*(*node).ss.ss_ScanTupleSlot).tts_tupleDescriptor } else { (*relation).rd_att };
-        let attributes = version::attributes(row);
-        let mut columns = vec![None; attributes.len()];
-        let all = (1..=attributes.len() as i16).collect();
-        for number in if plan.groups.is_some() { &all } else { &plan.columns } {
-            if let Some(attribute) = attributes.get(*number as usize - 1).filter(|attribute| !attribute.attisdropped)
-                && let Some(kind) = Kind::of(attribute.atttypid, attribute.atttypmod)
-            {
-                columns[*number as usize - 1] = Some((kind, attribute.atttypmod));
-            }
-        }
+        let columns = columns(version::attributes(row), plan.groups.is_none().then_some(&*plan.columns));
         let expressions = PgList::<pg_sys::Node>::from_pg(foreign.fdw_exprs);
         let types = expressions.iter_ptr().map(|node| pg_sys::exprType(node)).collect();
         let explain_only = flags & pg_sys::EXEC_FLAG_EXPLAIN_ONLY as c_int != 0;
@@ -111,6 +102,20 @@ pub(super) unsafe extern "C-unwind" fn begin(node: *mut pg_sys::ForeignScanState
         let kept = PgMemoryContexts::For((*estate).es_query_cxt).leak_and_drop_on_delete(Some(state));
         (*node).fdw_state = kept.cast();
     }
+}
+
+/// The kinds and type modifiers of those columns of a row that are read: these, by number from 1; None: all.
+fn columns(attributes: &[pg_sys::FormData_pg_attribute], read: Option<&[i16]>) -> Vec<Option<(Kind, i32)>> {
+    let all: Vec<i16> = (1..=attributes.len() as i16).collect();
+    let mut columns = vec![None; attributes.len()];
+    for at in read.unwrap_or(&all).iter().map(|number| *number as usize - 1) {
+        if let Some(attribute) = attributes.get(at).filter(|attribute| !attribute.attisdropped)
+            && let Some(kind) = Kind::of(attribute.atttypid, attribute.atttypmod)
+        {
+            columns[at] = Some((kind, attribute.atttypmod));
+        }
+    }
+    columns
 }
 
 /// Sets the values of a batched join with which a scan starts the next time.

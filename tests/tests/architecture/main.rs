@@ -40,8 +40,8 @@ const LAYERS: &[&[&str]] = &[
 ];
 
 /// What a module must not use though the layers would allow it: the balancer works on the catalog, not through the
-/// router.
-const FORBIDDEN: &[(&str, &str)] = &[("balancer", "router")];
+/// router; an SQL function calls an operation, never the router itself.
+const FORBIDDEN: &[(&str, &str)] = &[("balancer", "router"), ("api", "router")];
 
 /// Crates that `core` must not name: it runs without a server.
 const SERVER_CRATES: &[&str] = &["pgrx", "pgrx_tests", "pg_sys", "pq_sys", "postgres", "tokio_postgres", "libpq"];

@@ -366,12 +366,7 @@ fn parse_with(text: &str, format: &str, zone: &Zone) -> Result<i64> {
                 }
                 let end = rest.find(|c: char| !(c.is_alphanumeric() || "+-:/_".contains(c))).unwrap_or(rest.len());
                 let (name, behind) = rest.split_at(end);
-                read.zone = Some(match (specifier, name.parse::<i64>()) {
-                    ('Z', Ok(minutes)) if name.starts_with(['+', '-']) => Some(Zone::of_minutes(minutes))
-                        .filter(Zone::is_near)
-                        .ok_or_else(|| error("the offset is out of range"))?,
-                    _ => zone_suffix(name).ok_or_else(|| error("the zone could not be found"))?,
-                });
+                read.zone = Some(zone_of(name, specifier == 'Z').map_err(error)?);
                 rest = behind;
             }
             percent => rest = rest.strip_prefix(percent).ok_or_else(|| error("Format literal not found"))?,
@@ -383,15 +378,18 @@ fn parse_with(text: &str, format: &str, zone: &Zone) -> Result<i64> {
     let day = read.date().ok_or_else(|| {
         error("an incomplete date/time string has been found, with elements missing, or a date that does not exist")
     })?;
-    let narrow = |value: i64| i8::try_from(value).unwrap_or(i8::MAX);
-    let time = Time::new(
-        narrow(read.hour),
-        narrow(read.minute),
-        narrow(read.second),
-        i32::try_from(read.millisecond * 1_000_000).unwrap_or(i32::MAX),
-    )
-    .map_err(|_| error("the time does not exist"))?;
+    let time = read.time().ok_or_else(|| error("the time does not exist"))?;
     read.zone.as_ref().unwrap_or(zone).millis_at(DateTime::from_parts(day, time))
+}
+
+/// The zone of a name; in minutes if they may be given, as by `%Z`. The error says why there is none.
+fn zone_of(name: &str, may_be_minutes: bool) -> std::result::Result<Zone, &'static str> {
+    match name.parse::<i64>() {
+        Ok(minutes) if may_be_minutes && name.starts_with(['+', '-']) => {
+            Some(Zone::of_minutes(minutes)).filter(Zone::is_near).ok_or("the offset is out of range")
+        }
+        _ => zone_suffix(name).ok_or("the zone could not be found"),
+    }
 }
 
 /// The number of a month, by its name or the first three letters of it.
@@ -401,6 +399,12 @@ fn month_of(name: &str) -> Option<i64> {
 }
 
 impl Read {
+    fn time(&self) -> Option<Time> {
+        let narrow = |value: i64| i8::try_from(value).unwrap_or(i8::MAX);
+        let nanoseconds = i32::try_from(self.millisecond * 1_000_000).unwrap_or(i32::MAX);
+        Time::new(narrow(self.hour), narrow(self.minute), narrow(self.second), nanoseconds).ok()
+    }
+
     fn date(&self) -> Option<Date> {
         let small = |value: i64| i8::try_from(value).ok();
         if let Some(year) = self.iso_year {

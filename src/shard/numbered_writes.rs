@@ -5,6 +5,8 @@
 //! *floor*: the number of a write with its home elsewhere. Expired rows are found by reading the table, which is as small as the number of
 //! sessions.
 
+use crate::store::declare::{rows, statements};
+
 rows! {
     /// A write.
     NumberedWrite from "" {
