@@ -148,14 +148,24 @@ fn insert_each(
                 }
                 return Ok(());
             }
-            let (left, right) = documents.split_at(documents.len() / 2);
-            insert_each(namespace, left, start, ordered, failed)?;
-            if ordered && !failed.is_empty() {
-                return Ok(());
-            }
-            insert_each(namespace, right, start + left.len(), ordered, failed)
+            insert_halves(namespace, documents, start, ordered, failed)
         }
     }
+}
+
+fn insert_halves(
+    namespace: &str,
+    documents: &[&Storable],
+    start: usize,
+    ordered: bool,
+    failed: &mut Vec<WriteError>,
+) -> Result<()> {
+    let (left, right) = documents.split_at(documents.len() / 2);
+    insert_each(namespace, left, start, ordered, failed)?;
+    if ordered && !failed.is_empty() {
+        return Ok(());
+    }
+    insert_each(namespace, right, start + left.len(), ordered, failed)
 }
 
 /// As [`insert_each`], for documents of which the collection's validator has refused at least one.
@@ -169,13 +179,7 @@ fn insert_valid(
     let mut invalid = insert::violations(namespace, documents)?;
     if invalid.is_empty() {
         // The validator has changed, or depends on the time.
-        let (left, right) = documents.split_at(documents.len() / 2);
-        insert_each(namespace, left, start, ordered, failed)?;
-        return if ordered && !failed.is_empty() {
-            Ok(())
-        } else {
-            insert_each(namespace, right, start + left.len(), ordered, failed)
-        };
+        return insert_halves(namespace, documents, start, ordered, failed);
     }
     if ordered {
         let first = invalid.swap_remove(0);
