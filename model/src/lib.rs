@@ -51,6 +51,8 @@ pub enum Mechanism {
     AwaitStandbys,
     /// what is prepared for a migration that has ended is ended as the migration was
     SweepByOutcome,
+    /// a router with an older catalog ends the migration of its predecessor by what the shards show
+    LookAfterTakeOver,
 }
 
 /// The configuration of a check.
@@ -69,6 +71,8 @@ pub struct Protocol {
     pub failovers: u8,
     /// recovery may start while the coordinator is still alive
     pub take_over: bool,
+    /// how often a catalog in which the migration runs may be restored, whatever has become of it, and its router take over
+    pub restores: u8,
     /// another chunk moves at the same time, between two other shards, which a scatter reads, too
     pub second: bool,
     /// the document `B` exists initially
@@ -100,6 +104,13 @@ pub enum Event {
     PrepareArrives(Side),
     /// recovery starts although the coordinator is alive
     TakeOver,
+    /// the catalog becomes that of a moment at which the migration ran, and the former router's sessions end
+    Restore,
+    /// an administrator commits the donor's part of a migration in doubt, or rolls it back
+    EndDoubt {
+        /// commits it
+        commit: bool,
+    },
     /// recovery takes a step
     Recover,
     /// a writer takes a step
@@ -213,12 +224,14 @@ impl Model for Protocol {
             rounds: 0,
             recovery: Recovery::Idle,
             taken_over: false,
+            replaced: false,
             writers: vec![Writer::Idle; self.writers.len()],
             reader: if self.reader { Reader::Idle } else { Reader::Done },
             increments: 0,
             present: self.present,
             crashes: self.crashes,
             failovers: self.failovers,
+            restores: self.restores,
             wrong: None,
             lost: false,
         }]
@@ -254,6 +267,12 @@ impl Model for Protocol {
         }
         if self.take_over && !world.taken_over {
             events.push(Event::TakeOver);
+        }
+        if world.restores > 0 {
+            events.push(Event::Restore);
+        }
+        if world.is_in_doubt() {
+            events.extend([true, false].map(|commit| Event::EndDoubt { commit }));
         }
         if let Some(second) = world.second {
             events.extend([Event::ReadOther(Side::Donor), Event::ReadOther(Side::Recipient)]);
@@ -308,6 +327,9 @@ impl Model for Protocol {
                 shard.txn = Txn::Prepared;
             }
             Event::TakeOver => next.taken_over = true,
+            Event::Restore => next.restore(),
+            Event::EndDoubt { commit: true } => next.commit(Side::Donor),
+            Event::EndDoubt { commit: false } => next.roll_back(Side::Donor, true),
             Event::Recover => next = self.recover(world),
             Event::Write(number) => return self.write(world, number),
             Event::Read(side) => return self.read(world, side),

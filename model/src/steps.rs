@@ -1,8 +1,8 @@
 //! The steps of the coordinator and of recovery, as in `src/migration`.
 
-use crate::world::{A, B, Pc, Recovery, Side, Txn, World};
+use crate::world::{A, B, Pc, Recovery, Side, Txn, World, found};
 use crate::{Mechanism, Protocol};
-use docshard_core::cluster::migration::{Action, State, next_action};
+use docshard_core::cluster::migration::{Action, Part, State, action_after_take_over, next_action};
 
 /// Largest number of rounds of copying changes.
 const ROUNDS: u8 = 2;
@@ -192,7 +192,7 @@ impl Protocol {
                     recipient: world.part(Side::Recipient),
                 };
             }
-            Recovery::Loaded { state, donor, recipient } => match next_action(state, donor, recipient) {
+            Recovery::Loaded { state, donor, recipient } => match self.action(world, state, donor, recipient) {
                 Action::Abort => {
                     self.advance(&mut next, State::Running, State::Aborted);
                 }
@@ -207,8 +207,11 @@ impl Protocol {
                     self.clean(&mut next, Side::Donor, state);
                     next.recovery = Recovery::DonorClean { state };
                 }
-                Action::Lost | Action::GiveUp | Action::Follow | Action::InDoubt => next.lost = true,
-                Action::Nothing => {}
+                Action::Follow => {
+                    self.advance(&mut next, State::Running, State::Committed);
+                }
+                Action::Lost | Action::GiveUp => next.lost = true,
+                Action::InDoubt | Action::Nothing => {}
             },
             Recovery::DonorClean { state } => {
                 self.clean(&mut next, Side::Recipient, state);
@@ -219,6 +222,14 @@ impl Protocol {
             }
         }
         next
+    }
+
+    /// The action of recovery.
+    fn action(&self, world: &World, state: State, donor: Part, recipient: Part) -> Action {
+        if world.replaced && state == State::Running && !self.is_off(Mechanism::LookAfterTakeOver) {
+            return action_after_take_over(found(donor), found(recipient));
+        }
+        next_action(state, donor, recipient)
     }
 
     /// Ends the attempt's sessions on a shard, rolls back their prepared transactions if it was aborted, and removes leftovers.

@@ -1,7 +1,16 @@
 //! A state of the model: the durable state of the router and two shards, the state of sessions and processes, and the answers to
 //! clients. T is the donor's transaction, which deletes the chunk; R is the recipient's, which loads it.
 
-use docshard_core::cluster::migration::{Part, State};
+use docshard_core::cluster::migration::{Found, Part, State};
+
+/// What a shard with this part shows a router that has replaced the coordinator's. No later migration is modelled.
+pub fn found(part: Part) -> Found {
+    match part {
+        Part::Nothing => Found::Before,
+        Part::Prepared => Found::Prepared,
+        Part::Committed => Found::Committed,
+    }
+}
 
 /// The chunk has two possible documents: `A` exists initially and is only updated, `B` is inserted or deleted.
 pub const A: usize = 0;
@@ -368,6 +377,8 @@ pub struct World {
     pub recovery: Recovery,
     /// recovery has started although the coordinator was alive
     pub taken_over: bool,
+    /// the router is another one than that of the coordinator, with an older catalog
+    pub replaced: bool,
     /// clients that write
     pub writers: Vec<Writer>,
     /// a client that reads
@@ -380,6 +391,8 @@ pub struct World {
     pub crashes: u8,
     /// the number of failovers that may still happen
     pub failovers: u8,
+    /// how often the catalog may still be restored
+    pub restores: u8,
     /// a client got a wrong answer
     pub wrong: Option<&'static str>,
     /// recovery found that a prepared transaction was gone
@@ -405,6 +418,12 @@ impl World {
             (_, true) => Part::Committed,
             (_, false) => Part::Nothing,
         }
+    }
+
+    /// Only an administrator can end the migration.
+    pub fn is_in_doubt(&self) -> bool {
+        let are_prepared = [&self.donor, &self.recipient].iter().all(|shard| shard.txn == Txn::Prepared);
+        self.replaced && self.state == State::Running && are_prepared
     }
 
     /// T excludes writers.
@@ -511,6 +530,29 @@ impl World {
         shard.txn = Txn::Prepared;
         if !shard.replicated {
             self.roll_back(side, true);
+        }
+    }
+
+    /// A catalog in which the migration runs is restored, and its router takes the shards over: they end all sessions of the former one. Clients
+    /// come back to the new one.
+    pub fn restore(&mut self) {
+        self.restores -= 1;
+        self.replaced = true;
+        (self.state, self.map, self.pc, self.recovery) = (State::Running, false, Pc::Dead, Recovery::Idle);
+        for side in [Side::Donor, Side::Recipient] {
+            self.roll_back(side, false);
+            let shard = self.shard_mut(side);
+            (shard.session, shard.prepare_in_flight) = (false, false);
+        }
+        for writer in &mut self.writers {
+            *writer = match writer {
+                Writer::Idle | Writer::Mapped { .. } => Writer::Idle,
+                Writer::Acknowledged => Writer::Acknowledged,
+                _ => Writer::Failed,
+            };
+        }
+        if self.reader != Reader::Done {
+            self.reader = Reader::Idle;
         }
     }
 

@@ -109,6 +109,23 @@ fn failovers_to_asynchronous_standbys() {
     }
 }
 
+/// A router with an old catalog takes over, in which the move runs.
+#[test]
+fn restores_of_an_old_catalog() {
+    for (writers, reader, present, crashes) in [
+        (vec![Update], true, false, 0),
+        (vec![Update, Insert], false, false, 0),
+        (vec![Update, Delete], false, true, 0),
+        (vec![Insert], false, false, 1),
+    ] {
+        let what = format!("{writers:?}, reader {reader}, {crashes} crashes, a restored catalog");
+        let protocol = Protocol { writers, reader, present, crashes, restores: 1, ..Protocol::default() };
+        holds(&what, &protocol);
+    }
+    let protocol = Protocol { writers: vec![Update], restores: 2, ..Protocol::default() };
+    holds("Update, two restored catalogs", &protocol);
+}
+
 #[test]
 fn every_move_resolves() {
     for (what, protocol) in [
@@ -118,6 +135,7 @@ fn every_move_resolves() {
         ("a scatter", Protocol { reader: true, scatter: true, crashes: 1, ..Protocol::default() }),
         ("a second move", Protocol { reader: true, scatter: true, second: true, ..Protocol::default() }),
         ("a coordinator that comes back", Protocol { crashes: 1, take_over: true, ..Protocol::default() }),
+        ("a restored catalog", Protocol { writers: vec![Update], crashes: 1, restores: 1, ..Protocol::default() }),
     ] {
         resolves(what, &protocol);
     }
@@ -225,4 +243,10 @@ fn without_waiting_for_standbys() {
 fn without_the_outcome_in_the_sweep() {
     let protocol = Protocol { failovers: 1, ..Protocol::default() };
     breaks(&[Mechanism::SweepByOutcome], WRITES, protocol);
+}
+
+#[test]
+fn without_looking_at_the_shards_after_a_take_over() {
+    let protocol = Protocol { restores: 1, ..Protocol::default() };
+    breaks(&[Mechanism::LookAfterTakeOver], WRITES, protocol);
 }

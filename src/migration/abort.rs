@@ -1,7 +1,8 @@
 //! Aborts a move on request.
 //!
 //! INVARIANT: an abort competes with the move's decision by the same compare-and-set. A request before the decision aborts the
-//! move; a request after it waits for the completion.
+//! move; a request after it waits for the completion. Of a move of a router that this one has replaced, the shards' parts decide
+//! ([`settle`]); one in doubt goes on, and the request fails.
 
 use super::record;
 use super::settle::settle;
@@ -11,6 +12,7 @@ use crate::pg::{process, transaction};
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::migrations::{Standing, standing};
 use docshard_core::cluster::migration::{Outcome, State};
+use docshard_core::error::{Kind, bail};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
@@ -24,14 +26,17 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Aborted {
     /// This request aborted the move.
     pub now: bool,
-    /// The request came too late: the recipient owns the chunk.
+    /// The request came too late: the recipient owns the chunk, or will.
     pub moved: bool,
-    /// Cleaning up is unfinished, as a shard cannot be reached.
+    /// The move has not ended, as a shard cannot be reached.
     pub unfinished: bool,
 }
 
 /// Aborts a move if it is not decided, and waits until it is cleaned up; if it is decided, waits for its completion.
 /// Runs outside any transaction.
+///
+/// # Errors
+/// Of [`settle`], if the move is neither aborted nor decided after it.
 pub fn abort(id: i64) -> Result<Aborted> {
     let now = transaction::run(|| {
         record::require(id)?;
@@ -48,8 +53,11 @@ pub fn abort(id: i64) -> Result<Aborted> {
     loop {
         let Standing { state, outcome } = transaction::run(|| standing(id))?;
         let moved = outcome == Outcome::Committed;
-        if state == State::Done || Instant::now() >= deadline {
+        if state == State::Done || Instant::now() >= deadline && state != State::Running {
             return Ok(Aborted { now, moved, unfinished: state != State::Done });
+        }
+        if Instant::now() >= deadline {
+            bail!(Kind::ConflictingOperationInProgress, "another process works on migration {id}: try again later");
         }
         // No process works on the move: the coordinator has ended, or could not reach a shard.
         let tag = Tag::Coordinator(id);
@@ -58,8 +66,10 @@ pub fn abort(id: i64) -> Result<Aborted> {
             lock::release_for_session(tag, Mode::Exclusive);
             if let Err(error) = settled {
                 transaction::run(|| record::note_error(id, &error))?;
-                let moved = transaction::run(|| standing(id))?.outcome == Outcome::Committed;
-                return Ok(Aborted { now, moved, unfinished: true });
+                return match transaction::run(|| standing(id))?.outcome {
+                    Outcome::Running => Err(error),
+                    outcome => Ok(Aborted { now, moved: outcome == Outcome::Committed, unfinished: true }),
+                };
             }
             continue;
         }

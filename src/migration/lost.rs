@@ -8,7 +8,7 @@
 
 use super::names;
 use super::record::{self, Record};
-use super::settle::flip;
+use super::settle::{flip, require_ended_at};
 use super::shard::{RECOVERY, ShardSession};
 use crate::catalog::cluster::identity::{cluster_id, require_kept};
 use crate::catalog::cluster::lost;
@@ -20,7 +20,7 @@ use crate::pg::server;
 use crate::remote::{Session, hung};
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::{collections, databases};
-use docshard_core::cluster::migration::{Part, State};
+use docshard_core::cluster::migration::{Found, State};
 use docshard_core::error::{Kind, error};
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::shard_tables::{ReadNode, ReadRelations};
@@ -111,7 +111,12 @@ fn end_moves(collection: i32, lost: &Shard) -> Result<()> {
         match record.state {
             // Another router may have decided it, so it ends as a decided one.
             State::Running if !record::is_of_this_router(record.id)? => {
-                if !concerns || !record::advance(record.id, State::Running, State::Committed)? {
+                if !concerns {
+                    return Err(still_moving(&record));
+                }
+                let other = if record.donor == lost.id { record.recipient } else { record.donor };
+                require_ended_at(&*cache::shard(other)?)?;
+                if !record::advance(record.id, State::Running, State::Committed)? {
                     return Err(still_moving(&record));
                 }
                 save_locked(&record, lost)?;
@@ -163,19 +168,21 @@ fn save(record: &Record, lost: &Shard) -> Result<()> {
         (record.donor, names::donor_gid(cluster, record.id))
     };
     let mut other = ShardSession::open(&*cache::shard(other)?, RECOVERY)?;
-    match (other.part(record, &gid)?, donor_is_lost) {
+    match (other.find_part(record, &gid)?, donor_is_lost) {
         // The recipient has the documents.
-        (Part::Prepared, true) => {
+        (Found::Prepared, true) => {
             other.commit_prepared(&gid)?;
             flip(record)
         }
         // The recipient has committed and owns the range; if it is the lost shard, the documents are lost.
-        (Part::Committed, _) => flip(record),
+        (Found::Committed, _) | (Found::After, true) => flip(record),
         // The donor still has them.
-        (Part::Prepared, false) => {
+        (Found::Prepared, false) => {
             other.rollback_prepared(&gid)?;
             record::give_up(record.id, "a shard was removed as lost")
         }
-        (Part::Nothing, _) => record::give_up(record.id, "a shard was removed as lost"),
+        (Found::Before | Found::Gone, _) | (Found::After, false) => {
+            record::give_up(record.id, "a shard was removed as lost")
+        }
     }
 }

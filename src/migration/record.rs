@@ -5,8 +5,8 @@ use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
 use crate::store::migrations::{self, Range, begin_step, last_removals, set_attempts, set_error, standing};
 pub use crate::store::migrations::{
-    Migration as Record, advance, busy_shards, decided, get as load, give_up, insert, next_id, outcome,
-    running_of_balancer, set_estimate, set_progress, set_stall, undecided, undecided_at, unfinished,
+    Migration as Record, advance, busy_shards, decided, get as load, give_up, insert, next_id, outcome, set_estimate,
+    set_progress, set_stall, undecided, undecided_at, unfinished,
 };
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::State;
@@ -36,6 +36,12 @@ pub fn is_own(id: i64) -> Result<bool> {
 /// True if this router has begun the move. After a take-over it may not know what became of the others: see [`abort`].
 pub fn is_of_this_router(id: i64) -> Result<bool> {
     Ok(take_over::is_move_of(identity::coordinator()?.epoch, id))
+}
+
+/// Returns the moves that the balancer of this router has begun and that are not decided, oldest first, in the active snapshot.
+pub fn running_of_balancer() -> Result<Vec<i64>> {
+    let running = migrations::running_of_balancer()?;
+    running.into_iter().filter_map(|id| is_of_this_router(id).map(|is| is.then_some(id)).transpose()).collect()
 }
 
 /// Aborts a running move. False if it does not run, and for a move of a router that this one has replaced, as that router may have decided

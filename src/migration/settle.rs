@@ -16,7 +16,7 @@ use crate::pg::fault;
 use crate::pg::transaction;
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::{chunks, migrations, placements};
-use docshard_core::cluster::migration::{Action, Outcome, Part, State, action_after_take_over, next_action};
+use docshard_core::cluster::migration::{Action, Found, Outcome, Part, State, action_after_take_over, next_action};
 use docshard_core::error::{Kind, bail, ensure, error};
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::migration::ReleaseRangeWriters;
@@ -66,41 +66,61 @@ fn next(record: &Record, gids: &[String; 2], sides: &mut Sides) -> Result<(Actio
             Ok((next_action(record.state, donor, recipient), (donor, recipient)))
         }),
         State::Running if !transaction::run(|| record::is_of_this_router(record.id))? => {
-            // Until the keeper has ended its sessions, the other router may go on.
-            transaction::run(|| {
-                [record.donor, record.recipient]
-                    .into_iter()
-                    .try_for_each(|shard| require_ended_at(&*cache::shard(shard)?))
-            })?;
-            transaction::guarded(|| {
-                let donor = sides.donor(record)?.part_of_another_router(record, &gids[0])?;
-                let recipient = sides.recipient(record)?.part_of_another_router(record, &gids[1])?;
-                Ok((action_after_take_over(donor, recipient), (donor, recipient)))
-            })
+            Ok((after_take_over(record, gids, sides)?, (Part::Nothing, Part::Nothing)))
         }
         state => Ok((next_action(state, Part::Nothing, Part::Nothing), (Part::Nothing, Part::Nothing))),
     }
 }
 
-fn require_ended_at(shard: &Shard) -> Result<()> {
+/// The next action for a running move of a router that this one has replaced. An error if it is in doubt.
+fn after_take_over(record: &Record, gids: &[String; 2], sides: &mut Sides) -> Result<Action> {
+    // Until the keeper has ended its sessions, the other router may go on.
+    transaction::run(|| {
+        [record.donor, record.recipient].into_iter().try_for_each(|shard| require_ended_at(&*cache::shard(shard)?))
+    })?;
+    let found = transaction::guarded(|| {
+        Ok([sides.donor(record)?.find_part(record, &gids[0])?, sides.recipient(record)?.find_part(record, &gids[1])?])
+    })?;
+    match action_after_take_over(found[0], found[1]) {
+        Action::InDoubt => Err(in_doubt(record, gids, found)?),
+        action => Ok(action),
+    }
+}
+
+/// Returns an error while sessions of a replaced router may go on at the shard.
+pub(super) fn require_ended_at(shard: &Shard) -> Result<()> {
     let may_finish = shard.is_local() || identity::may_finish(shard.id);
     ensure!(may_finish, Kind::HostUnreachable, "this router does not hold the lock on shard \"{}\" yet", shard.name);
     Ok(())
 }
 
-/// The error for a move whose outcome only an administrator can find out.
-fn in_doubt(record: &Record, [donor, recipient]: &[String; 2]) -> Error {
-    error!(
+/// Records that only an administrator can find out how the move ends, and returns the error.
+fn in_doubt(record: &Record, gids: &[String; 2], found: [Found; 2]) -> Result<Error> {
+    let sides = ["donor", "recipient"].into_iter().zip(gids).zip(found);
+    let prepared: Vec<_> = sides
+        .filter(|(_, found)| *found == Found::Prepared)
+        .map(|((side, gid), _)| format!("{gid} at the {side}"))
+        .collect();
+    let doubt = error!(
         Kind::OperationFailed,
-        "migration {} of {} belongs to a router that this one has replaced, which may have decided it: an administrator must end its prepared \
-         transactions, {donor} at the donor and {recipient} at the recipient",
+        "migration {} of {} belongs to a router that this one has replaced, which may have decided it: an administrator must end what it has \
+         prepared, {}",
         record.id,
-        record.namespace
-    )
-    .with_hint(
-        "If the donor still has its part: ROLLBACK PREPARED both. Otherwise COMMIT PREPARED that of the recipient. Then call \
-         docshard.recover_moves().",
-    )
+        record.namespace,
+        prepared.join(" and ")
+    );
+    transaction::run(|| migrations::replace_error(record.id, &doubt.message))?;
+    Ok(doubt.with_hint(match prepared.len() {
+        // No documents are lost by either, as the donor refuses writes to the range meanwhile.
+        2 => {
+            "ROLLBACK PREPARED both leaves the chunk at the donor; COMMIT PREPARED the donor's first, and then the recipient's, moves it. Both \
+             must end the same way. Then call docshard.recover_moves()."
+        }
+        _ => {
+            "The other shard has changed since. Look for documents of the chunk's range on all shards. If only what is prepared at the recipient \
+             has them: COMMIT PREPARED; otherwise ROLLBACK PREPARED. Then call docshard.recover_moves()."
+        }
+    }))
 }
 
 fn settle_by(id: i64, sides: &mut Sides) -> Result<()> {
@@ -112,8 +132,7 @@ fn settle_by(id: i64, sides: &mut Sides) -> Result<()> {
         fault::point("recover.step")?;
         match action {
             Action::Abort => transaction::run(|| {
-                let vanished = error!(Kind::OperationFailed, "the process that moved the chunk ended unexpectedly");
-                record::note_error(id, &vanished)?;
+                note_vanished(id)?;
                 record::advance(id, State::Running, State::Aborted)
             })
             .map(drop)?,
@@ -128,11 +147,20 @@ fn settle_by(id: i64, sides: &mut Sides) -> Result<()> {
             Action::Follow => {
                 transaction::run(|| record::advance(id, State::Running, State::Committed)).map(drop)?;
             }
-            Action::InDoubt => return Err(in_doubt(&record, &gids)),
-            Action::Lost | Action::GiveUp => return Err(lost(&record, parts)?),
+            Action::Lost | Action::GiveUp | Action::InDoubt => return Err(lost(&record, parts)?),
             Action::Nothing => return Ok(()),
         }
     }
+}
+
+/// Stores why a move without a coordinator is aborted.
+fn note_vanished(id: i64) -> Result<()> {
+    if record::is_of_this_router(id)? {
+        let vanished = error!(Kind::OperationFailed, "the process that moved the chunk ended unexpectedly");
+        return record::note_error(id, &vanished);
+    }
+    // What kept this router from looking at the shards is no cause.
+    migrations::replace_error(id, "the router that moved the chunk was replaced, and had not decided the move")
 }
 
 /// Cleans up again after a move that another process has aborted because it considered its coordinator dead, but whose
@@ -165,10 +193,16 @@ pub(super) fn flip(record: &Record) -> Result<()> {
     if !record::advance(record.id, State::Committed, State::Moved)? {
         return Ok(());
     }
-    let range = (record.min.as_slice(), record.max.as_slice());
+    let (range, shards) = ((record.min.as_slice(), record.max.as_slice()), [record.donor, record.recipient]);
     let chunks = chunks::set_owner(collection.id, range, record.donor, record.recipient, record.version)?;
-    let placed = placements::set_version(collection.id, &[record.donor, record.recipient], record.version)?;
-    if collection.id != record.collection || chunks == 0 || placed != 2 {
+    let are_placed = if record::is_of_this_router(record.id)? {
+        placements::set_version(collection.id, &shards, record.version)? == 2
+    } else {
+        // The other router may have created the recipient's table after this catalog was copied.
+        placements::insert_or_set(collection.id, &shards, record.version)?;
+        true
+    };
+    if collection.id != record.collection || chunks == 0 || !are_placed {
         bail!(
             Kind::InternalError,
             "the catalog changed under migration {}: its chunk or placements are gone",

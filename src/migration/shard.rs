@@ -9,7 +9,7 @@ use crate::pg::transaction;
 use crate::remote::{RemoteRow, Session};
 use crate::shard::access::ADDRESS;
 use docshard_core::cluster::chunk_map::ShardId;
-use docshard_core::cluster::migration::Part;
+use docshard_core::cluster::migration::{Found, Part};
 use docshard_core::error::{Kind, error};
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::Connection;
@@ -164,13 +164,12 @@ impl ShardSession {
         Ok(if is_committed { Part::Committed } else { Part::Nothing })
     }
 
-    /// As [`Self::part`], for `docshard_core::cluster::migration::action_after_take_over`.
-    pub(super) fn part_of_another_router(&mut self, record: &Record, gid: &str) -> Result<Part> {
+    /// Returns what the shard shows of a move that another router has begun.
+    pub(super) fn find_part(&mut self, record: &Record, gid: &str) -> Result<Found> {
         if self.is_prepared(gid)? {
-            return Ok(Part::Prepared);
+            return Ok(Found::Prepared);
         }
-        let is_committed = self.version(record)? == Some(record.version);
-        Ok(if is_committed { Part::Committed } else { Part::Nothing })
+        Ok(Found::at(self.version(record)?, record.version))
     }
 
     fn named<T>(&mut self, run: impl FnOnce(&mut Session) -> Result<T>) -> Result<T> {

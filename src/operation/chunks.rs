@@ -223,7 +223,9 @@ pub fn abort_migrations_of(ns: &str) -> Result<Json> {
             .with_hint("The view docshard.migrations shows the running and the ended moves.")),
         [migration] => end_move(migration),
         ref several => {
-            let ended = several.iter().map(|id| end_one(*id)).collect::<Result<Vec<_>>>()?;
+            // One that cannot be aborted does not keep the others.
+            let ended: Vec<_> = several.iter().map(|id| end_one(*id)).collect();
+            let ended = ended.into_iter().collect::<Result<Vec<_>>>()?;
             let all = ended.iter().all(|answer| answer["aborted"] == true);
             Ok(json!({"ok": 1, "aborted": all, "migrations": ended}))
         }
@@ -240,16 +242,19 @@ fn end_one(migration: i64) -> Result<Map<String, Json>> {
     let ended = jobs::abort_and_wait(migration)?;
     let mut answer =
         Map::from_iter([("migration".to_owned(), migration.into()), ("aborted".to_owned(), ended.now.into())]);
-    let note = match (ended.now, ended.moved) {
-        (true, _) => None,
-        (false, true) => Some("the move was already decided: the chunk is on its new shard"),
-        (false, false) => Some("the move had ended without moving the chunk"),
+    let note = match (ended.now, ended.moved, ended.unfinished) {
+        (true, ..) => None,
+        (false, true, false) => Some("the move was already decided: the chunk is on its new shard"),
+        (false, true, true) => {
+            Some("the move was already decided; its row in docshard.migrations shows why it has not ended")
+        }
+        (false, false, _) => Some("the move had ended without moving the chunk"),
     };
     if let Some(note) = note {
         answer.insert("note".to_owned(), note.into());
     }
     if ended.unfinished {
-        pgrx::warning!("the shards of the move are cleaned up when they can be reached");
+        pgrx::warning!("the move ends when its shards can be reached");
     }
     Ok(answer)
 }

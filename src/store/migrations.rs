@@ -279,6 +279,12 @@ statements! {
         run "UPDATE docshard_catalog.migrations SET estimated = $2 WHERE id = $1"
     }
 
+    /// Sets what is wrong with a running move, instead of an earlier error.
+    pub fn replace_error(id: i64, error: &str) {
+        run "UPDATE docshard_catalog.migrations SET error = $2, updated_at = clock_timestamp() \
+             WHERE id = $1 AND state = 'running' AND error IS DISTINCT FROM $2"
+    }
+
     /// Sets how much has been copied.
     pub fn set_progress(id: i64, documents: i64, bytes: i64, rounds: i32, lag: i64) {
         run "UPDATE docshard_catalog.migrations SET documents = $2, bytes = $3, rounds = $4, lag = $5, \

@@ -8,8 +8,8 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A cluster with a collection on `shard0` only: three documents of keys below 100, and three from 100 on in another chunk.
-fn cluster() -> Cluster {
-    let cluster = Cluster::start(2);
+fn cluster(shards: usize) -> Cluster {
+    let cluster = Cluster::start(shards);
     let mut client = cluster.router.client();
     let mut run = |sql: String| client.batch_execute(&sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
     run("SELECT docshard.stop_balancer()".to_owned());
@@ -69,7 +69,7 @@ fn orphans(cluster: &Cluster) -> String {
 /// The backup has a move that is aborted and not cleaned up; later the chunk was moved to the same shard.
 #[test]
 fn a_table_of_a_later_move_is_not_dropped_for_an_aborted_one() {
-    let mut cluster = cluster();
+    let mut cluster = cluster(2);
     cluster.router.arm("move.registered", Fault::Pause);
     let moving = start_move(&cluster, 100, "shard1");
     cluster.router.await_fault("move.registered");
@@ -95,7 +95,7 @@ fn a_table_of_a_later_move_is_not_dropped_for_an_aborted_one() {
 /// The router and the donor were restored, the recipient was not. A new move to it fails early, and says what to do.
 #[test]
 fn a_table_that_the_catalog_does_not_know_is_an_orphan() {
-    let mut cluster = cluster();
+    let mut cluster = cluster(2);
     let backups = (cluster.router.backup(), cluster.shards[0].backup());
     move_chunk(&mut cluster.router.client(), 100, "shard1").expect("a move");
     cluster.router.psql(&insert(103));
@@ -120,15 +120,15 @@ fn a_table_that_the_catalog_does_not_know_is_an_orphan() {
     assert_eq!((count(&cluster), there(&cluster.shards[1])), (6, 3));
 }
 
-/// The backup has a move under way. The lost router went on with it until `point`; then the backup is restored.
-fn restored_in_a_move(point: &'static str) -> (Cluster, Value) {
-    let mut cluster = cluster();
-    cluster.router.arm("move.cloned", Fault::Pause);
+/// The backup is from the point `from` of a move. The lost router went on with it until `point`; then the backup is restored.
+fn restored_in_a_move(from: &'static str, point: &'static str) -> (Cluster, Value) {
+    let mut cluster = cluster(2);
+    cluster.router.arm(from, Fault::Pause);
     let moving = start_move(&cluster, 100, "shard1");
-    cluster.router.await_fault("move.cloned");
+    cluster.router.await_fault(from);
     let backup = cluster.router.backup();
     cluster.router.arm(point, Fault::Pause);
-    cluster.router.release("move.cloned");
+    cluster.router.release(from);
     cluster.router.await_fault(point);
     cluster.router.restore(backup);
     moving.join().expect("it ends").expect_err("the router is gone");
@@ -136,46 +136,136 @@ fn restored_in_a_move(point: &'static str) -> (Cluster, Value) {
     (cluster, taken)
 }
 
+/// Waits until the router has ended the move of the lost one, and returns its outcome.
+fn await_end(cluster: &Cluster) -> String {
+    wait_until("the move is ended", PATIENCE, || {
+        recover(cluster);
+        cluster.router.value::<i64>("SELECT count(*) FROM docshard_catalog.migrations WHERE state <> 'done'") == 0
+    });
+    cluster.router.value("SELECT outcome FROM docshard_catalog.migrations WHERE id = 1")
+}
+
+/// Waits until the router has found out that it cannot end the move of the lost one.
+fn await_doubt(cluster: &Cluster) {
+    let error = "SELECT coalesce(error, '') FROM docshard_catalog.migrations WHERE state = 'running'";
+    wait_until("it is looked at", PATIENCE, || {
+        recover(cluster);
+        cluster.router.value::<String>(error).contains("may have decided it")
+    });
+}
+
+/// Ends what is prepared on a shard.
+fn end_prepared(how: &str, shard: &Node) {
+    let gid: String = shard.value("SELECT gid FROM pg_prepared_xacts");
+    shard.psql(&format!("{how} PREPARED '{gid}'"));
+}
+
 /// The donor's part is committed, so the lost router has decided the move.
 #[test]
 fn a_move_that_a_lost_router_has_decided_is_completed() {
-    let (cluster, taken) = restored_in_a_move("move.donor_committed");
+    let (cluster, taken) = restored_in_a_move("move.cloned", "move.donor_committed");
     assert!(taken["preparedTransactions"].is_array(), "{taken}");
-    wait_until("the move is completed", PATIENCE, || {
-        recover(&cluster);
-        cluster.router.value::<i64>("SELECT count(*) FROM docshard_catalog.migrations WHERE state <> 'done'") == 0
-    });
+    assert_eq!(await_end(&cluster), "committed");
     assert_eq!((count(&cluster), there(&cluster.shards[0]), there(&cluster.shards[1])), (6, 3, 3));
     cluster.router.psql(&insert(103));
 }
 
-/// Both parts are prepared: the lost router may have decided the move, and told its client so.
+/// The catalog does not even know that the recipient has the collection.
+#[test]
+fn a_move_to_a_shard_that_was_new_to_the_collection_is_completed() {
+    let (cluster, _) = restored_in_a_move("move.registered", "move.donor_committed");
+    assert_eq!(await_end(&cluster), "committed");
+    assert_eq!((count(&cluster), there(&cluster.shards[0]), there(&cluster.shards[1])), (6, 3, 3));
+    cluster.router.psql(&insert(103));
+    move_chunk(&mut cluster.router.client(), 100, "shard0").expect("a move");
+    assert_eq!((count(&cluster), there(&cluster.shards[0])), (7, 7));
+}
+
+/// The donor has never prepared, so the lost router cannot have decided the move; meanwhile the donor accepts writes.
+#[test]
+fn a_move_that_a_lost_router_cannot_have_decided_is_aborted() {
+    let (cluster, taken) = restored_in_a_move("move.cloned", "move.recipient_prepared");
+    assert_eq!(taken["preparedTransactions"].as_array().map(Vec::len), Some(1), "{taken}");
+    cluster.router.psql(&insert(200));
+    assert_eq!(await_end(&cluster), "aborted");
+    assert_eq!(cluster.shards.iter().map(prepared).collect::<Vec<_>>(), [0, 0]);
+    assert_eq!((count(&cluster), there(&cluster.shards[0])), (7, 7));
+    move_chunk(&mut cluster.router.client(), 100, "shard1").expect("a move");
+    assert_eq!((count(&cluster), there(&cluster.shards[1])), (7, 4));
+}
+
+/// The recipient has rolled its part back, which it prepares first: the lost router has aborted the move.
+#[test]
+fn a_move_of_which_only_the_donor_has_a_part_is_aborted() {
+    let (cluster, _) = restored_in_a_move("move.cloned", "move.decided");
+    end_prepared("ROLLBACK", &cluster.shards[1]);
+    assert_eq!(await_end(&cluster), "aborted");
+    assert_eq!(prepared(&cluster.shards[0]), 0);
+    cluster.router.psql(&insert(200));
+    assert_eq!((count(&cluster), there(&cluster.shards[0])), (7, 7));
+}
+
+/// Both parts are prepared: the lost router may have decided the move.
 #[test]
 fn a_move_that_a_lost_router_may_have_decided_is_left_to_the_administrator() {
-    let (cluster, taken) = restored_in_a_move("move.decided");
-    assert_eq!(taken["preparedTransactions"].as_array().map(Vec::len), Some(2), "{taken}");
-    let error = "SELECT coalesce(error, '') FROM docshard_catalog.migrations WHERE state = 'running'";
-    wait_until("it is looked at", PATIENCE, || cluster.router.value::<String>(error).contains("may have decided it"));
-    // Neither recovery nor a request ends it.
-    recover(&cluster);
-    let _ = cluster.router.client().batch_execute("SELECT docshard.abort_migration(1)");
-    assert_eq!(cluster.shards.iter().map(prepared).collect::<Vec<_>>(), [1, 1]);
-    let gid = |node: &Node| node.value::<String>("SELECT gid FROM pg_prepared_xacts");
-    let shown: String = cluster.router.value("SELECT docshard.status()");
-    assert!(shown.contains(&gid(&cluster.shards[1])), "{shown}");
-    // The administrator knows that it was decided.
-    cluster.shards[0].psql(&format!("COMMIT PREPARED '{}'", gid(&cluster.shards[0])));
-    wait_until("the move is completed", PATIENCE, || {
+    for how in ["COMMIT", "ROLLBACK"] {
+        let (cluster, taken) = restored_in_a_move("move.cloned", "move.decided");
+        assert_eq!(taken["preparedTransactions"].as_array().map(Vec::len), Some(2), "{taken}");
+        await_doubt(&cluster);
+        // Neither recovery nor a request ends it.
         recover(&cluster);
-        cluster.router.value::<i64>("SELECT count(*) FROM docshard_catalog.migrations WHERE state <> 'done'") == 0
-    });
-    assert_eq!((count(&cluster), there(&cluster.shards[0]), there(&cluster.shards[1])), (6, 3, 3));
+        let refused = cluster.router.client().batch_execute("SELECT docshard.abort_migration(1)");
+        let refused = refused.expect_err("it cannot be aborted");
+        let refused = refused.as_db_error().expect("an error of the server");
+        assert!(refused.message().contains("may have decided it"), "{refused:?}");
+        assert!(refused.hint().unwrap_or_default().contains("ROLLBACK PREPARED both"), "{refused:?}");
+        assert_eq!(cluster.shards.iter().map(prepared).collect::<Vec<_>>(), [1, 1]);
+        let gid = |node: &Node| node.value::<String>("SELECT gid FROM pg_prepared_xacts");
+        let shown: String = cluster.router.value("SELECT docshard.status()");
+        assert!(shown.contains(&gid(&cluster.shards[1])), "{shown}");
+        // The administrator ends one part, and the router the other one.
+        end_prepared(how, &cluster.shards[0]);
+        let (outcome, at_donor) = if how == "COMMIT" { ("committed", 3) } else { ("aborted", 6) };
+        assert_eq!(await_end(&cluster), outcome);
+        assert_eq!((count(&cluster), there(&cluster.shards[0])), (6, at_donor));
+        cluster.router.psql(&insert(103));
+    }
+}
+
+/// The lost router has aborted the move while the recipient was down, and moved another chunk of the donor, which so is at a later version
+/// than the move's. A donor looks the same after a move that was decided.
+#[test]
+fn what_a_recipient_has_prepared_is_in_doubt_if_the_donor_has_gone_on() {
+    let mut cluster = cluster(3);
+    cluster.router.arm("move.cloned", Fault::Pause);
+    let moving = start_move(&cluster, 100, "shard1");
+    cluster.router.await_fault("move.cloned");
+    let backup = cluster.router.backup();
+    cluster.router.arm("move.recipient_prepared", Fault::Error);
+    cluster.router.arm("move.aborted", Fault::Pause);
+    cluster.router.release("move.cloned");
+    cluster.router.await_fault("move.aborted");
+    cluster.shards[1].stop();
+    cluster.router.release("move.aborted");
+    moving.join().expect("it ends").expect_err("the fault");
+    wait_until("another chunk moves", PATIENCE, || move_chunk(&mut cluster.router.client(), 1, "shard2").is_ok());
+    cluster.router.psql(&insert(200));
+    cluster.router.restore(backup);
+    cluster.shards[1].start();
+    take_over(&cluster);
+    await_doubt(&cluster);
+    assert_eq!(cluster.shards.iter().map(prepared).collect::<Vec<_>>(), [0, 1, 0]);
+    // The donor has the documents of the range.
+    assert_eq!(there(&cluster.shards[0]), 4);
+    end_prepared("ROLLBACK", &cluster.shards[1]);
+    assert_eq!(await_end(&cluster), "aborted");
+    assert_eq!(there(&cluster.shards[0]), 4);
 }
 
 /// Accepting shards makes no router of a copy: only a take-over compares its catalog with the shards.
 #[test]
 fn an_old_copy_does_not_become_the_router_by_accepting_shards() {
-    let cluster = cluster();
+    let cluster = cluster(2);
     await_counters(&cluster);
     let mut twin = cluster.router.clone_disk();
     twin.0.stop();
@@ -199,7 +289,7 @@ fn an_old_copy_does_not_become_the_router_by_accepting_shards() {
 /// A shard that was down during the take-over is taken over when it is back, and does not make the router a copy by its counter.
 #[test]
 fn a_shard_that_was_down_during_a_take_over_follows() {
-    let mut cluster = cluster();
+    let mut cluster = cluster(2);
     await_counters(&cluster);
     let backup = cluster.router.backup();
     let counter = "SELECT min(counter) FROM docshard_catalog.contacts";
@@ -234,7 +324,7 @@ fn a_shard_that_was_down_during_a_take_over_follows() {
 /// The number of the next move is that of before if a dismantling is not committed.
 #[test]
 fn a_dismantling_that_fails_changes_no_numbers() {
-    let cluster = cluster();
+    let cluster = cluster(2);
     move_chunk(&mut cluster.router.client(), 100, "shard1").expect("a move");
     take_over(&cluster);
     move_chunk(&mut cluster.router.client(), 100, "shard0").expect("a move");

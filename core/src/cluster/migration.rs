@@ -18,11 +18,12 @@
 //! for after a shard has lost commits.
 //!
 //! A router that has replaced another one may have an old catalog, in which a move of the other one still runs. Then the shards show what became
-//! of it: [`action_after_take_over`].
+//! of it: [`Found`], [`action_after_take_over`].
 //!
 //! A shard that has lost its last commits may show a prepared transaction of a migration that has ended: the outcome in the row
 //! still decides it.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 /// Finds a value of a table of names.
@@ -119,6 +120,33 @@ pub enum Part {
     Committed,
 }
 
+/// What a shard shows of a migration that another router has begun. It may have ended long ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Found {
+    /// no prepared transaction, and the shard is at an older version than the move's: it has no part, or has rolled it back
+    Before,
+    /// prepared
+    Prepared,
+    /// committed: the shard is at exactly the move's version
+    Committed,
+    /// no prepared transaction, and the shard is at a later version, which says nothing about this move
+    After,
+    /// no prepared transaction, and the shard does not have the collection
+    Gone,
+}
+
+impl Found {
+    /// What a shard shows that has nothing prepared, and this version of the collection.
+    pub fn at(version: Option<i64>, of_move: i64) -> Self {
+        match version.map(|version| version.cmp(&of_move)) {
+            Some(Ordering::Less) => Found::Before,
+            Some(Ordering::Equal) => Found::Committed,
+            Some(Ordering::Greater) => Found::After,
+            None => Found::Gone,
+        }
+    }
+}
+
 /// An action towards the end of a migration without a coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
@@ -158,16 +186,20 @@ pub fn next_action(state: State, donor: Part, recipient: Part) -> Action {
     }
 }
 
-/// The action for a migration that runs by this catalog, and was begun by a router that this one has replaced. `Committed` means here that the
-/// shard is at exactly the move's version: it is at a later one after a later move, which says nothing about this one.
+/// The action for a migration that runs by this catalog, and was begun by a router that this one has replaced. That one's sessions at both
+/// shards have ended.
 ///
-/// INVARIANT: nothing that the other router has prepared is rolled back.
-pub fn action_after_take_over(donor: Part, recipient: Part) -> Action {
+/// INVARIANT: what the other router has prepared is rolled back only if the other shard shows that the donor has the documents. A donor at an
+/// older version has them. So has one that has prepared; and the recipient, which prepares first, has rolled back or lost its part if it is at an
+/// older version and has none prepared.
+pub fn action_after_take_over(donor: Found, recipient: Found) -> Action {
     match (donor, recipient) {
         // A part is committed only after the decision.
-        (Part::Committed, _) | (_, Part::Committed) => Action::Follow,
-        (Part::Nothing, Part::Nothing) => Action::Abort,
-        (Part::Prepared, _) | (_, Part::Prepared) => Action::InDoubt,
+        (Found::Committed, _) | (_, Found::Committed) => Action::Follow,
+        (Found::Before, _) | (_, Found::Before) => Action::Abort,
+        // It may be decided; or it was aborted, while one of the shards was down, and the other one has gone on with other moves.
+        (Found::Prepared, _) | (_, Found::Prepared) => Action::InDoubt,
+        (Found::After | Found::Gone, Found::After | Found::Gone) => Action::Abort,
     }
 }
 
@@ -199,18 +231,27 @@ mod tests {
     }
 
     #[test]
-    fn what_another_router_has_prepared_is_never_rolled_back() {
-        for donor in [Nothing, Prepared, Committed] {
-            for recipient in [Nothing, Prepared, Committed] {
-                let parts = [donor, recipient];
-                let action = match (parts.contains(&Committed), parts.contains(&Prepared)) {
-                    (true, _) => Action::Follow,
-                    (false, true) => Action::InDoubt,
-                    (false, false) => Action::Abort,
-                };
+    fn what_another_router_has_prepared_is_rolled_back_only_if_the_donor_has_the_documents() {
+        use Action::{Abort, Follow, InDoubt};
+        let all = [Found::Before, Found::Prepared, Found::Committed, Found::After, Found::Gone];
+        // By row the donor's, by column the recipient's.
+        for (donor, actions) in all.into_iter().zip([
+            [Abort, Abort, Follow, Abort, Abort],
+            [Abort, InDoubt, Follow, InDoubt, InDoubt],
+            [Follow, Follow, Follow, Follow, Follow],
+            [Abort, InDoubt, Follow, Abort, Abort],
+            [Abort, InDoubt, Follow, Abort, Abort],
+        ]) {
+            for (recipient, action) in all.into_iter().zip(actions) {
                 assert_eq!(action_after_take_over(donor, recipient), action, "{donor:?} {recipient:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_later_version_is_not_the_moves() {
+        let found = [None, Some(4), Some(5), Some(6)].map(|version| Found::at(version, 5));
+        assert_eq!(found, [Found::Gone, Found::Before, Found::Committed, Found::After]);
     }
 
     #[test]

@@ -233,12 +233,12 @@ thread_local! {
     static REPORTED: RefCell<HashSet<(String, String)>> = RefCell::default();
 }
 
-/// Reports hosts of shards that were refused while another host was used, each once. Must be called outside a transaction.
+/// Reports hosts at which shards were refused, each once. Must be called outside a transaction.
 pub fn report_refused_hosts() -> Result<()> {
     for RefusedHost { shard, address, why } in remote::refused_hosts() {
         if REPORTED.with_borrow_mut(|reported| reported.insert((shard.clone(), address.clone()))) {
             let reason = format!("host {address}: {why}");
-            pgrx::log!("docshard: shard \"{shard}\" is used at another of its hosts: {reason}");
+            pgrx::log!("docshard: shard \"{shard}\" was refused at one of its hosts: {reason}");
             transaction::run(|| change::log("shardRefused", None, &json!({"shard": shard, "reason": reason})))?;
         }
     }
