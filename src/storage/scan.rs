@@ -48,6 +48,14 @@ impl Columns<'_> {
     pub fn append(&self, column: usize, to: &mut Vec<u8>) {
         to.extend_from_slice(self.slice(column));
     }
+    /// The size of a bytea or jsonb column, without reading a value that is stored outside of the row; 0 for null.
+    pub fn size(&self, column: usize) -> usize {
+        if self.nulls[column] {
+            return 0;
+        }
+        // SAFETY: a non-null varlena, of which only the header is read.
+        unsafe { pg_sys::toast_raw_datum_size(self.values[column]) }
+    }
     /// Returns the row's block and line number, in the format of `tidsend`.
     pub fn place(&self) -> [u8; 6] {
         let pg_sys::BlockIdData { bi_hi, bi_lo } = self.place.ip_blkid;

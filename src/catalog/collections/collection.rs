@@ -1,6 +1,6 @@
 //! Creating and dropping collections. The changes of the catalog and of the shards' tables commit together.
 
-use super::{databases, namespace, validation, views, zones};
+use super::{databases, layout, namespace, validation, views, zones};
 use crate::catalog::cluster::access;
 use crate::catalog::cluster::identity::check_may_change;
 use crate::catalog::cluster::move_exclusion;
@@ -167,10 +167,16 @@ pub(super) fn drop_but_zones(name: &str) -> Result<bool> {
 }
 
 /// Drops a database with all its collections, everywhere; true if there was one.
+/// Errors: `ReshardCollectionInProgress`; those of [`drop`].
 pub fn drop_database(name: &str) -> Result<bool> {
     namespace::check_database(name)?;
     if databases::primary(name)?.is_none() {
         return Ok(false);
+    }
+    // Before any collection is dropped, which takes its time.
+    for copy in collections::copies_of_database(name)? {
+        move_exclusion::refuse_while_resharding(copy.id)?;
+        layout::drop_copy(copy.id, &copy.namespace)?;
     }
     for collection in collections::of_database(name)? {
         drop(&collection)?;
