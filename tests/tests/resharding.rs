@@ -42,7 +42,7 @@ fn reshard(key: &str, options: &str) -> String {
 /// MongoDB's code of what failed at the server.
 fn code(error: &postgres::Error) -> String {
     let detail = error.as_db_error().and_then(|error| error.detail()).unwrap_or_default();
-    detail.lines().next().unwrap_or_default().trim_end_matches('.').to_owned()
+    detail.split('.').next().unwrap_or_default().to_owned()
 }
 
 fn start(cluster: &Cluster, sql: String) -> JoinHandle<Result<Value, postgres::Error>> {
