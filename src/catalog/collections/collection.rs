@@ -1,6 +1,6 @@
 //! Creating and dropping collections. The changes of the catalog and of the shards' tables commit together.
 
-use super::{databases, layout, namespace, validation, views, zones};
+use super::{databases, namespace, validation, views, zones};
 use crate::catalog::cluster::access;
 use crate::catalog::cluster::identity::check_may_change;
 use crate::catalog::cluster::move_exclusion;
@@ -157,13 +157,18 @@ pub(super) fn drop_but_zones(name: &str) -> Result<bool> {
         locked => locked?,
     };
     change::refuse_while_building(locked.id, name)?;
-    let shards = placements::shards(locked.id)?;
-    let late = pending_drops::drop_everywhere(&shards, Dropped::Collection(locked.id), name)?;
-    collections::delete(locked.id)?;
+    let late = take_away(locked.id, name)?;
     let details = if late.is_empty() { json!({}) } else { json!({"pending": late}) };
     change::log("dropCollection", Some(name), &details)?;
     change::announce();
     Ok(true)
+}
+
+/// Drops the collection's tables and deletes it from the catalog; returns the shards that follow later.
+fn take_away(id: i32, name: &str) -> Result<Vec<String>> {
+    let late = pending_drops::drop_everywhere(&placements::shards(id)?, Dropped::Collection(id), name)?;
+    collections::delete(id)?;
+    Ok(late)
 }
 
 /// Drops a database with all its collections, everywhere; true if there was one.
@@ -176,7 +181,7 @@ pub fn drop_database(name: &str) -> Result<bool> {
     // Before any collection is dropped, which takes its time.
     for copy in collections::copies_of_database(name)? {
         move_exclusion::refuse_while_resharding(copy.id)?;
-        layout::drop_copy(copy.id, &copy.namespace)?;
+        take_away(copy.id, &copy.namespace)?;
     }
     for collection in collections::of_database(name)? {
         drop(&collection)?;
