@@ -142,7 +142,8 @@ SELECT c.namespace, c.database, c.key IS NOT NULL AS sharded, c.key, c.is_unique
        (SELECT count(*) FROM docshard_catalog.chunks k WHERE k.collection_id = c.id) AS chunks,
        'docshard_data.c' || c.id AS "table", c.version, c.created_at, c.collation_spec AS "collation",
        c.validation::json AS validation
-  FROM docshard_catalog.collections c;
+  FROM docshard_catalog.collections c
+ WHERE NOT pg_catalog.starts_with(c.namespace, c.database || '.system.resharding.');
 COMMENT ON COLUMN docshard.collections.validation IS 'validator, validationLevel and validationAction, as far as they are set';
 
 CREATE FUNCTION docshard_internal.set_validator(collection int, token bigint, definition text) RETURNS void
@@ -308,6 +309,44 @@ ALTER TABLE docshard_catalog.contacts ADD COLUMN must_fence boolean NOT NULL DEF
 COMMENT ON COLUMN docshard_catalog.contacts.must_fence IS 'sessions of a router that this one has replaced may go on at the shard: the keeper ends them';
 
 -- Changes of a collection's layout.
+-- A copy into which a collection's documents are copied is not listed.
+CREATE OR REPLACE VIEW docshard.shards AS
+SELECT s.name, s.id,
+       CASE WHEN s.server IS NULL THEN 'this database' ELSE coalesce(o.host, '') || coalesce(':' || o.port, '') || coalesce('/' || o.dbname, '') END AS host,
+       CASE WHEN s.draining THEN 'draining' ELSE 'active' END AS state,
+       s.max_size_mb, s.server,
+       (SELECT count(*) FROM docshard_catalog.chunks k JOIN docshard_catalog.collections c ON c.id = k.collection_id
+         WHERE k.shard_id = s.id AND NOT pg_catalog.starts_with(c.namespace, c.database || '.system.resharding.')) AS chunks,
+       s.added_at
+  FROM docshard_catalog.shards s
+  LEFT JOIN pg_catalog.pg_foreign_server f ON f.srvname = s.server
+  LEFT JOIN LATERAL (
+        SELECT max(option_value) FILTER (WHERE option_name = 'host') AS host,
+               max(option_value) FILTER (WHERE option_name = 'port') AS port,
+               max(option_value) FILTER (WHERE option_name = 'dbname') AS dbname
+          FROM pg_catalog.pg_options_to_table(f.srvoptions)) o ON true;
+CREATE OR REPLACE VIEW docshard.databases AS
+SELECT d.name, s.name AS primary_shard, d.partitioned,
+       (SELECT count(*) FROM docshard_catalog.collections c
+         WHERE c.database = d.name AND NOT pg_catalog.starts_with(c.namespace, c.database || '.system.resharding.')) AS collections
+  FROM docshard_catalog.databases d
+  JOIN docshard_catalog.shards s ON s.id = d.primary_shard;
+CREATE OR REPLACE VIEW docshard.chunks AS
+SELECT c.namespace, s.name AS shard,
+       docshard_internal.bound_json(c.key::text, k.min) AS min,
+       docshard_internal.bound_json(c.key::text, k.max) AS max,
+       k.jumbo, k.version, k.min AS min_key, k.max AS max_key
+  FROM docshard_catalog.chunks k
+  JOIN docshard_catalog.collections c ON c.id = k.collection_id
+  JOIN docshard_catalog.shards s ON s.id = k.shard_id
+ WHERE NOT pg_catalog.starts_with(c.namespace, c.database || '.system.resharding.');
+CREATE OR REPLACE VIEW docshard.indexes AS
+SELECT c.namespace, i.name, i.keys, i.is_unique AS "unique", i.is_hidden AS hidden, i.is_sparse AS sparse, i.partial_filter,
+       i.expire_after_s, i.collation_spec AS "collation", i.wildcard_projection, 'i' || i.id AS relation
+  FROM docshard_catalog.indexes i
+  JOIN docshard_catalog.collections c ON c.id = i.collection_id
+ WHERE NOT pg_catalog.starts_with(c.namespace, c.database || '.system.resharding.');
+
 CREATE TABLE docshard_catalog.resharding (
     id            bigint PRIMARY KEY,
     collection_id int NOT NULL,

@@ -1,11 +1,13 @@
--- The cluster as views, for psql: they join by name (shard, database, namespace).
+-- The cluster as views, for psql: they join by name (shard, database, namespace). A copy into which a collection's documents are copied
+-- is no collection here: docshard.resharding shows it. Users cannot write its name.
 
 CREATE VIEW docshard.shards AS
 SELECT s.name, s.id,
        CASE WHEN s.server IS NULL THEN 'this database' ELSE coalesce(o.host, '') || coalesce(':' || o.port, '') || coalesce('/' || o.dbname, '') END AS host,
        CASE WHEN s.draining THEN 'draining' ELSE 'active' END AS state,
        s.max_size_mb, s.server,
-       (SELECT count(*) FROM docshard_catalog.chunks c WHERE c.shard_id = s.id) AS chunks,
+       (SELECT count(*) FROM docshard_catalog.chunks k JOIN docshard_catalog.collections c ON c.id = k.collection_id
+         WHERE k.shard_id = s.id AND NOT pg_catalog.starts_with(c.namespace, c.database || '.system.resharding.')) AS chunks,
        s.added_at
   FROM docshard_catalog.shards s
   LEFT JOIN pg_catalog.pg_foreign_server f ON f.srvname = s.server
@@ -32,7 +34,8 @@ COMMENT ON COLUMN docshard.zone_ranges.min_key IS 'the bound as it is compared: 
 
 CREATE VIEW docshard.databases AS
 SELECT d.name, s.name AS primary_shard, d.partitioned,
-       (SELECT count(*) FROM docshard_catalog.collections c WHERE c.database = d.name) AS collections
+       (SELECT count(*) FROM docshard_catalog.collections c
+         WHERE c.database = d.name AND NOT pg_catalog.starts_with(c.namespace, c.database || '.system.resharding.')) AS collections
   FROM docshard_catalog.databases d
   JOIN docshard_catalog.shards s ON s.id = d.primary_shard;
 COMMENT ON VIEW docshard.databases IS 'Databases; the primary shard stores the unsharded collections';
@@ -42,7 +45,8 @@ SELECT c.namespace, c.database, c.key IS NOT NULL AS sharded, c.key, c.is_unique
        (SELECT count(*) FROM docshard_catalog.chunks k WHERE k.collection_id = c.id) AS chunks,
        'docshard_data.c' || c.id AS "table", c.version, c.created_at, c.collation_spec AS "collation",
        c.validation::json AS validation
-  FROM docshard_catalog.collections c;
+  FROM docshard_catalog.collections c
+ WHERE NOT pg_catalog.starts_with(c.namespace, c.database || '.system.resharding.');
 COMMENT ON VIEW docshard.collections IS 'Collections; key is the shard key, null for an unsharded one';
 COMMENT ON COLUMN docshard.collections.namespace IS 'join with chunks, indexes, migrations, changelog';
 COMMENT ON COLUMN docshard.collections.validation IS 'validator, validationLevel and validationAction, as far as they are set';
@@ -61,7 +65,8 @@ SELECT c.namespace, s.name AS shard,
        k.jumbo, k.version, k.min AS min_key, k.max AS max_key
   FROM docshard_catalog.chunks k
   JOIN docshard_catalog.collections c ON c.id = k.collection_id
-  JOIN docshard_catalog.shards s ON s.id = k.shard_id;
+  JOIN docshard_catalog.shards s ON s.id = k.shard_id
+ WHERE NOT pg_catalog.starts_with(c.namespace, c.database || '.system.resharding.');
 COMMENT ON VIEW docshard.chunks IS 'Owners of keys: from min up to but not including max; the last chunk includes its max';
 COMMENT ON COLUMN docshard.chunks.min_key IS 'the bound as it is compared: order by it';
 
@@ -75,7 +80,8 @@ CREATE VIEW docshard.indexes AS
 SELECT c.namespace, i.name, i.keys, i.is_unique AS "unique", i.is_hidden AS hidden, i.is_sparse AS sparse, i.partial_filter,
        i.expire_after_s, i.collation_spec AS "collation", i.wildcard_projection, 'i' || i.id AS relation
   FROM docshard_catalog.indexes i
-  JOIN docshard_catalog.collections c ON c.id = i.collection_id;
+  JOIN docshard_catalog.collections c ON c.id = i.collection_id
+ WHERE NOT pg_catalog.starts_with(c.namespace, c.database || '.system.resharding.');
 COMMENT ON VIEW docshard.indexes IS 'Secondary indexes; relation is the index in schema docshard_data of every shard';
 
 CREATE VIEW docshard.migrations AS

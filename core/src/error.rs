@@ -204,6 +204,28 @@ impl Error {
         self.0.message
     }
 
+    /// Its message for those who may not read the collection, as stored errors are shown to everyone. RULE: docshard's errors of copied
+    /// documents have values only in DETAIL. Others may quote a value in the message, if they are about values, or raised by a
+    /// function of a user.
+    pub fn message_without_values(&self) -> Cow<'_, str> {
+        let quotes =
+            [sqlstate::class::DATA_EXCEPTION, sqlstate::class::RAISED].iter().any(|class| self.is_of_class(class));
+        if self.is_ours || !quotes {
+            return Cow::Borrowed(&self.message);
+        }
+        format!("an error with values of documents, SQLSTATE {}", String::from_utf8_lossy(&self.sqlstate)).into()
+    }
+
+    /// As [`Self::message_without_values`], with the place of the error.
+    pub fn text_without_values(&self) -> String {
+        let message = self.message_without_values();
+        match self.context_text() {
+            Some(context) if matches!(message, Cow::Borrowed(_)) => format!("{message} ({context})"),
+            // The context may have values, too.
+            _ => message.into_owned(),
+        }
+    }
+
     /// True if the router's map is stale: the statement should run again with a newer map.
     pub fn is_stale(&self) -> bool {
         self.retry == Retry::NewMap

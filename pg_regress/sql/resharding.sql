@@ -14,6 +14,12 @@ SELECT command, state, outcome, old_key, key, documents, error FROM docshard.res
 SELECT docshard.reshard_collection('rsh.users', '{"city": 1, "_id": 1}');
 SELECT docshard.reshard_collection('rsh.users', '{"city": 1, "_id": 1}', '{"forceRedistribution": true}') -> 'documents' AS documents;
 
+-- Options must be valid also if nothing is done.
+SELECT docshard.reshard_collection('rsh.users', '{"city": 1, "_id": 1}', '{"commitTimeoutMS": -1}');
+SELECT docshard.reshard_collection('rsh.users', '{"city": 1, "_id": 1}', '{"zones": {}}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.reshard_collection('rsh.users', '{"city": 1, "_id": 1}', '{"zones": [1]}');
+
 -- A longer key needs an index.
 SELECT docshard.refine_collection_shard_key('rsh.users', '{"city": 1, "_id": 1, "age": 1}');
 \echo :LAST_ERROR_SQLSTATE

@@ -36,8 +36,8 @@ json_functions! {
         with_options(&options, &table::SHARD_COLLECTION, |options| collections::shard(ns, &key.parse(Role::Order)?, options));
     reshard_collection(ns: &str, key: Json, options: default!(Json, "'{}'")) =>
         with_options(&options, &table::RESHARD_COLLECTION, |options| resharding::reshard(ns, &key.parse(Role::Order)?, options));
-    abort_reshard_collection(ns: &str) => resharding::abort(ns);
-    commit_reshard_collection(ns: &str) => resharding::commit(ns);
+    abort_reshard_collection(ns: &str) => resharding::abort(ns, None);
+    commit_reshard_collection(ns: &str) => resharding::commit(ns, None);
     refine_collection_shard_key(ns: &str, key: Json, options: default!(Json, "'{}'")) =>
         with_options(&options, &table::REFINE_COLLECTION_SHARD_KEY, |options| resharding::refine(ns, &key.parse(Role::Order)?, options));
     nullable unshard_collection(ns: Option<&str>, shard: default!(Option<&str>, "NULL"), options: default!(Option<Json>, "'{}'")) =>

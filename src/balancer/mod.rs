@@ -272,9 +272,9 @@ impl Balancer {
                 } else if let Err(error) = outcome {
                     self.note(&error, &format!("measuring {} at shard \"{}\": ", collection.namespace, shard.name));
                     if shard.is_local() || !error.is_out_of_reach() {
-                        self.collections.failed(collection.id, &error.message);
+                        self.collections.failed(collection.id, &error.message_without_values());
                     } else {
-                        self.shards.failed(shard.id, &error.message);
+                        self.shards.failed(shard.id, &error.message_without_values());
                     }
                 } else {
                     self.shards.succeeded(&shard.id);
@@ -331,7 +331,7 @@ impl Balancer {
     }
 
     fn collection_failed(&mut self, collection: &Collection, error: &Error, what: &str) {
-        self.collections.failed(collection.id, &error.message);
+        self.collections.failed(collection.id, &error.message_without_values());
         self.note(error, &format!("{what} {}: ", collection.namespace));
     }
 
@@ -343,8 +343,8 @@ impl Balancer {
         }
         self.failed = true;
         let context = error.context_text().map_or(String::new(), |context| format!(" ({context})"));
-        let text = format!("{what}{}{context}", error.message);
-        pgrx::log!("docshard balancer: {text}");
+        pgrx::log!("docshard balancer: {what}{}{context}", error.message);
+        let text = format!("{what}{}", error.text_without_values());
         if let Err(error) = transaction::run(|| balancer_state::set_error(&text)) {
             pgrx::log!("docshard balancer: {}", error.message);
         }

@@ -277,10 +277,10 @@ impl Balancer {
         let what = format!("moving a chunk of {}: ", running_move.namespace);
         if error.sqlstate == CONFLICT {
             pgrx::log!("docshard balancer: {what}{}", error.message);
-            return self.collections.gave_way(running_move.collection, &error.message);
+            return self.collections.gave_way(running_move.collection, &error.message_without_values());
         }
         if error.sqlstate == CANCELLED {
-            self.collections.gave_way(running_move.collection, &error.message);
+            self.collections.gave_way(running_move.collection, &error.message_without_values());
             return self.note(error, &what);
         }
         // If the move was given up, its range rests, so the collection need not.
@@ -291,12 +291,12 @@ impl Balancer {
             _ => {}
         }
         match view.shards.iter().find(names).filter(|_| error.is_out_of_reach()) {
-            Some(shard) => self.shards.failed(shard.id, &error.message),
+            Some(shard) => self.shards.failed(shard.id, &error.message_without_values()),
             None => {
                 let RunningMove { collection, from, to, .. } = *running_move;
-                self.pairs.failed((collection, from, to), &error.message);
+                self.pairs.failed((collection, from, to), &error.message_without_values());
                 if self.pairs.resting().filter(|(of, ..)| *of == collection).count() > view.shards.len() {
-                    self.collections.failed(collection, &error.message);
+                    self.collections.failed(collection, &error.message_without_values());
                 }
             }
         }

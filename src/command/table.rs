@@ -246,10 +246,10 @@ commands! {
         => [RESHARD_COLLECTION] |it| it.answer(&RESHARD_COLLECTION, || resharding::reshard(it.target_text(), it.json("key"), &it.fields)),
         "give a collection another shard key";
     "abortReshardCollection" writes admin(String) NONE
-        => [ABORT_RESHARD_COLLECTION] |it| it.answer(&ABORT_RESHARD_COLLECTION, || resharding::abort(it.target_text())),
+        => [ABORT_RESHARD_COLLECTION] |it| it.answer(&ABORT_RESHARD_COLLECTION, || resharding::abort(it.target_text(), Some("reshardCollection"))),
         "end reshardCollection";
     "commitReshardCollection" writes admin(String) NONE
-        => [COMMIT_RESHARD_COLLECTION] |it| it.answer(&COMMIT_RESHARD_COLLECTION, || resharding::commit(it.target_text())),
+        => [COMMIT_RESHARD_COLLECTION] |it| it.answer(&COMMIT_RESHARD_COLLECTION, || resharding::commit(it.target_text(), Some("reshardCollection"))),
         "let reshardCollection block writes until it is done";
     "refineCollectionShardKey" writes admin(String) REFINE_COMMAND
         => [REFINE_COLLECTION_SHARD_KEY] |it| it.answer(&REFINE_COLLECTION_SHARD_KEY, || resharding::refine(it.target_text(), it.json("key"), &it.fields)),
@@ -258,13 +258,13 @@ commands! {
         => [UNSHARD_COLLECTION] |it| it.answer(&UNSHARD_COLLECTION, || resharding::unshard(it.target_text(), it.fields.text("toShard"), &it.fields)),
         "make a collection unsharded";
     "abortUnshardCollection" writes admin(String) NONE
-        => [ABORT_RESHARD_COLLECTION] |it| it.answer(&ABORT_RESHARD_COLLECTION, || resharding::abort(it.target_text())),
+        => [ABORT_RESHARD_COLLECTION] |it| it.answer(&ABORT_RESHARD_COLLECTION, || resharding::abort(it.target_text(), Some("unshardCollection"))),
         "end unshardCollection";
     "moveCollection" writes admin(String) MOVE_COLLECTION_COMMAND
         => [MOVE_COLLECTION] |it| it.answer(&MOVE_COLLECTION, || resharding::move_to(it.target_text(), it.text("toShard"), &it.fields)),
         "move an unsharded collection to a shard";
     "abortMoveCollection" writes admin(String) NONE
-        => [ABORT_RESHARD_COLLECTION] |it| it.answer(&ABORT_RESHARD_COLLECTION, || resharding::abort(it.target_text())),
+        => [ABORT_RESHARD_COLLECTION] |it| it.answer(&ABORT_RESHARD_COLLECTION, || resharding::abort(it.target_text(), Some("moveCollection"))),
         "end moveCollection";
     "split" writes admin(String) SPLIT_COMMAND
         => [SPLIT_AT SPLIT_FIND; SPLIT_CONFLICTS] cluster::split, "split a chunk";

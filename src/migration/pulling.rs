@@ -11,6 +11,10 @@ use docshard_core::routing::protocol::{Call, sql};
 use docshard_core::sql::param::Param;
 use docshard_core::sql::quote::{only_owner, quote_ident};
 
+/// The most changed documents that are fetched at once: the recipient has all of them in memory, and the sample that `rows` is computed
+/// from may have had only small ones.
+pub const MAX_FETCHED: i64 = 500;
+
 /// The sources of one donor, as a recipient names them.
 #[derive(Clone, Debug)]
 pub struct Sources {
@@ -47,7 +51,7 @@ impl Sources {
         let Some(identity) = &self.identity else { return String::new() };
         let Self { packed, changes, keeps_order, .. } = self;
         let order = order_column(*keeps_order);
-        let server = quote_ident(server);
+        let (server, rows) = (quote_ident(server), rows.clamp(1, MAX_FETCHED));
         let options = format!("schema_name '{}', async_capable 'false'", names::SCHEMA);
         format!(
             "CREATE FOREIGN TABLE {identity} (said text) SERVER {server} OPTIONS ({options}, table_name 'identity'); \

@@ -98,17 +98,14 @@ pub fn log_if_given_up(id: i64, cause: &Error) -> Result<()> {
         "min": key.bound_to_json(&record.min),
         "max": key.bound_to_json(&record.max),
         "attempts": summary.attempts,
-        "errmsg": cause.message,
+        "errmsg": cause.message_without_values(),
     });
     change::log("moveChunk.error", Some(&record.namespace), &details)
 }
 
 /// Stores an error, unless one is stored: the first one is the cause.
 pub fn note_error(id: i64, error: &Error) -> Result<()> {
-    match error.context_text() {
-        Some(context) => set_error(id, &format!("{} ({context})", error.message)),
-        None => set_error(id, &error.message),
-    }
+    set_error(id, &error.text_without_values())
 }
 
 /// The error of a move that was aborted.

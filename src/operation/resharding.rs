@@ -17,7 +17,7 @@ use docshard_core::values::key::KeyPattern;
 use serde_json::{Value as Json, json};
 use std::rc::Rc;
 
-/// For how long a change looks for a moment in which writers wait only briefly, in milliseconds.
+/// The default of the option `commitTimeoutMS`.
 const COMMIT_TIMEOUT_MS: u64 = 300_000;
 
 /// The collection of a request that changes its layout.
@@ -47,21 +47,27 @@ fn sharded(ns: &str, what: &str) -> Result<Rc<Collection>> {
     Ok(collection)
 }
 
+/// For how long a change looks for a moment in which writers wait only briefly, in milliseconds.
+fn commit_timeout(options: &Arguments<'_>) -> Result<u64> {
+    match options.integer("commitTimeoutMS")? {
+        None => Ok(COMMIT_TIMEOUT_MS),
+        Some(given) => u64::try_from(given)
+            .map_err(|_| error!(Kind::BadValue, "commitTimeoutMS must not be negative, but is {given}")),
+    }
+}
+
 /// Changes the layout, and waits for it.
 fn change(ns: &str, command: &str, target: Target, options: &Arguments<'_>) -> Result<Json> {
-    let timeout = match options.integer("commitTimeoutMS")? {
-        None => COMMIT_TIMEOUT_MS,
-        Some(given) => u64::try_from(given)
-            .map_err(|_| error!(Kind::BadValue, "commitTimeoutMS must not be negative, but is {given}"))?,
-    };
     let (namespace, command) = (ns.to_owned(), command.to_owned());
-    let request = Request { namespace, command, target, commit_timeout_ms: timeout };
+    let request = Request { namespace, command, target, commit_timeout_ms: commit_timeout(options)? };
     let Resharded { documents, bytes, stall_ms, millis } = jobs::change_and_wait(&request)?;
     Ok(json!({"ok": 1, "documents": documents, "bytes": bytes, "stallMillis": stall_ms, "millis": millis}))
 }
 
-fn nothing_to_do(note: String) -> Json {
-    json!({"ok": 1, "documents": 0, "bytes": 0, "stallMillis": 0, "millis": 0, "note": note})
+/// The answer if the layout is already the wanted one. The options must be valid nevertheless.
+fn nothing_to_do(note: String, options: &Arguments<'_>) -> Result<Json> {
+    commit_timeout(options)?;
+    Ok(json!({"ok": 1, "documents": 0, "bytes": 0, "stallMillis": 0, "millis": 0, "note": note}))
 }
 
 /// Gives a sharded collection another shard key.
@@ -83,12 +89,13 @@ pub fn reshard(ns: &str, key: &Json, options: &Arguments<'_>) -> Result<Json> {
             collation.definition()
         );
     }
+    let given = options.get("zones").map(|zones| zones_of(&key, zones)).transpose()?;
     if of.key == key && !options.flag("forceRedistribution") {
         let note = "the collection has this shard key already; {\"forceRedistribution\": true} distributes it anew";
-        return Ok(nothing_to_do(note.to_owned()));
+        return nothing_to_do(note.to_owned(), options);
     }
-    let zones = match options.get("zones") {
-        Some(_) => Some(zones_of(&key, options.array("zones"))?),
+    let zones = match given {
+        Some(zones) => Some(zones),
         None if of.key == key || zones::of(ns)?.is_empty() => None,
         None => {
             return Err(error!(Kind::BadValue, "Must specify value for zones field")
@@ -103,7 +110,10 @@ pub fn reshard(ns: &str, key: &Json, options: &Arguments<'_>) -> Result<Json> {
     change(ns, "reshardCollection", target, options)
 }
 
-fn zones_of(key: &KeyPattern, given: &[Json]) -> Result<Vec<Range>> {
+fn zones_of(key: &KeyPattern, given: &Json) -> Result<Vec<Range>> {
+    let Json::Array(given) = given else {
+        bail!(Kind::TypeMismatch, "zones must be an array of {{min, max, zone}}, not {given}")
+    };
     let range = |given: &Json| {
         let (Some(min), Some(max), Some(zone)) = (given.get("min"), given.get("max"), given["zone"].as_str()) else {
             bail!(Kind::BadValue, "a range of a zone must be {{min, max, zone}}, not {given}");
@@ -119,7 +129,7 @@ pub fn refine(ns: &str, key: &Json, options: &Arguments<'_>) -> Result<Json> {
     let of = sharded(ns, "refineCollectionShardKey")?;
     let key = KeyPattern::parse(key)?;
     if of.key == key {
-        return Ok(nothing_to_do("the collection has this shard key already".to_owned()));
+        return nothing_to_do("the collection has this shard key already".to_owned(), options);
     }
     ensure!(
         key.fields.starts_with(&of.key.fields),
@@ -168,7 +178,7 @@ pub fn move_to(ns: &str, to: &str, options: &Arguments<'_>) -> Result<Json> {
     }
     let shard = recipient(to)?;
     if of.map.owner(&[]) == shard {
-        return Ok(nothing_to_do(format!("the collection is on shard {to} already")));
+        return nothing_to_do(format!("the collection is on shard {to} already"), options);
     }
     change(ns, "moveCollection", Target::Shard(shard), options)
 }
@@ -207,32 +217,42 @@ pub fn compact(ns: &str, options: &Arguments<'_>) -> Result<Json> {
     Ok(json!({"ok": 1, "estimatedBytesFreed": total, "shards": shards}))
 }
 
-/// The change of a collection's layout that is not done.
-fn running(ns: &str) -> Result<store::resharding::Resharding> {
+/// The change of a collection's layout that is not done, if this command of MongoDB's makes it; None: any.
+fn running(ns: &str, command: Option<&str>) -> Result<store::resharding::Resharding> {
     check_may_change()?;
     namespace::split(ns)?;
+    let none = |message: String| {
+        Error::new(Kind::NoSuchReshardCollection, message)
+            .with_hint("The view docshard.resharding shows running and ended changes.")
+    };
     match store::resharding::last_of(ns)? {
-        Some(found) if found.state == State::Running => Ok(found),
-        Some(found) if found.state == State::Committed => {
-            Err(error!(Kind::ReshardCollectionCommitted, "{} of {ns} has been decided", found.command))
+        Some(found) if ![State::Running, State::Committed].contains(&found.state) => {
+            Err(none(format!("the layout of {ns} is not being changed")))
         }
-        _ => Err(error!(Kind::NoSuchReshardCollection, "the layout of {ns} is not being changed")
-            .with_hint("The view docshard.resharding shows running and ended changes.")),
+        Some(found) => match command {
+            Some(other) if other != found.command => Err(none(format!(
+                "{other} is not in progress for {ns}, but {} is; docshard.abort_reshard_collection() ends either",
+                found.command
+            ))),
+            _ if found.state == State::Running => Ok(found),
+            _ => Err(error!(Kind::ReshardCollectionCommitted, "{} of {ns} has been decided", found.command)),
+        },
+        None => Err(none(format!("the layout of {ns} is not being changed"))),
     }
 }
 
-/// Ends a change of a collection's layout, which stays as it was.
-pub fn abort(ns: &str) -> Result<Json> {
-    let change = running(ns)?;
+/// Ends a change of a collection's layout, which stays as it was; with a command of MongoDB's, only a change by that one.
+pub fn abort(ns: &str, command: Option<&str>) -> Result<Json> {
+    let change = running(ns, command)?;
     if jobs::abort_and_wait(change.id)? {
         return Ok(json!({"ok": 1}));
     }
     Err(error!(Kind::ReshardCollectionCommitted, "{} of {ns} has been decided", change.command))
 }
 
-/// Lets a change of a collection's layout block writers for as long as it takes.
-pub fn commit(ns: &str) -> Result<Json> {
-    let change = running(ns)?;
+/// As [`abort`], but lets the change block writers for as long as it takes.
+pub fn commit(ns: &str, command: Option<&str>) -> Result<Json> {
+    let change = running(ns, command)?;
     ensure!(
         store::resharding::set_commit_now(change.id)?,
         Kind::NoSuchReshardCollection,

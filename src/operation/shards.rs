@@ -3,7 +3,7 @@
 use super::arguments::Arguments;
 use crate::catalog::cluster::identity::{check_may_change, check_router};
 use crate::catalog::cluster::shards::add::{self, AddOptions, Added};
-use crate::catalog::cluster::shards::remove::{self, Removal};
+use crate::catalog::cluster::shards::remove::{self, Remaining, Removal};
 use crate::catalog::collections::{collection, databases, namespace, zones};
 use crate::catalog::{cache, change};
 use crate::migration::{MoveRequest, jobs, lost};
@@ -45,24 +45,42 @@ pub fn remove(name: &str, options: &Arguments<'_>) -> Result<Json> {
         worker::wake_at_commit();
         return Ok(answered);
     }
-    let (removal, databases) = remove::remove(name)?;
+    let removal = remove::remove(name)?;
     worker::wake_at_commit();
-    let note = "you need to move or drop these databases: docshard.move_primary(), docshard.drop_database()";
-    let note = (!databases.is_empty()).then_some(note);
     Ok(match removal {
-        Removal::Started => json!({
-            "msg": "draining started successfully", "state": "started", "shard": name,
-            "note": note, "dbsToMove": databases, "ok": 1,
+        Removal::Started(remaining) => json!({
+            "msg": "draining started successfully", "state": "started", "shard": name, "note": note(&remaining),
+            "dbsToMove": remaining.databases, "collectionsToMove": remaining.collections, "ok": 1,
         }),
-        Removal::Ongoing { chunks } => json!({
-            "msg": "draining ongoing", "state": "ongoing",
-            "remaining": {"chunks": chunks, "dbs": databases.len()},
-            "note": note, "dbsToMove": databases, "ok": 1,
+        Removal::Ongoing(remaining) => json!({
+            "msg": "draining ongoing", "state": "ongoing", "remaining": counts(&remaining), "note": note(&remaining),
+            "dbsToMove": remaining.databases, "collectionsToMove": remaining.collections, "ok": 1,
         }),
         Removal::Completed => json!({
             "msg": "removeshard completed successfully", "state": "completed", "shard": name, "ok": 1,
         }),
     })
+}
+
+/// What the administrator must do, as the balancer does not.
+fn note(remaining: &Remaining) -> Option<&'static str> {
+    match (remaining.collections.is_empty(), remaining.databases.is_empty()) {
+        (true, true) => None,
+        (true, false) => {
+            Some("you need to move or drop these databases: docshard.move_primary(), docshard.drop_database()")
+        }
+        (false, true) => {
+            Some("you need to move or drop these collections: docshard.move_collection(), docshard.drop_collection()")
+        }
+        (false, false) => Some(
+            "you need to move or drop these collections and databases: docshard.move_collection(), docshard.move_primary(), \
+             docshard.drop_collection(), docshard.drop_database()",
+        ),
+    }
+}
+
+fn counts(remaining: &Remaining) -> Json {
+    json!({"chunks": remaining.chunks, "dbs": remaining.databases.len()})
 }
 
 /// Begins to drain a shard, which stays until [`commit_removal`]; nothing happens if it is being drained.
@@ -84,13 +102,13 @@ pub fn stop_draining(name: &str) -> Result<Json> {
 /// The progress of draining a shard.
 pub fn draining_status(name: &str) -> Result<Json> {
     check_router()?;
-    let (chunks, databases) = remove::remaining(name)?;
-    if chunks == 0 && databases.is_empty() {
+    let remaining = remove::remaining(name)?;
+    if remaining.is_nothing() {
         return Ok(json!({"msg": "draining completed", "state": "drainingComplete", "ok": 1}));
     }
     Ok(json!({
-        "msg": "draining ongoing", "state": "ongoing",
-        "remaining": {"chunks": chunks, "dbs": databases.len()}, "dbsToMove": databases, "ok": 1,
+        "msg": "draining ongoing", "state": "ongoing", "remaining": counts(&remaining),
+        "dbsToMove": remaining.databases, "collectionsToMove": remaining.collections, "ok": 1,
     }))
 }
 
@@ -99,9 +117,10 @@ pub fn all_draining() -> Result<Json> {
     check_router()?;
     let mut shards = Vec::new();
     for shard in cache::shards()?.values().filter(|shard| shard.draining) {
-        let (chunks, databases) = remove::remaining(&shard.name)?;
+        let remaining = remove::remaining(&shard.name)?;
         shards.push(json!({
-            "shard": shard.name, "remaining": {"chunks": chunks, "dbs": databases.len()}, "dbsToMove": databases,
+            "shard": shard.name, "remaining": counts(&remaining),
+            "dbsToMove": remaining.databases, "collectionsToMove": remaining.collections,
         }));
     }
     Ok(json!({"drainingShards": shards, "ok": 1}))
@@ -110,12 +129,13 @@ pub fn all_draining() -> Result<Json> {
 /// Removes a shard that has been drained.
 pub fn commit_removal(name: &str) -> Result<Json> {
     check_may_change()?;
-    let (chunks, databases) = remove::remaining(name)?;
-    if chunks > 0 || !databases.is_empty() {
+    let remaining = remove::remaining(name)?;
+    if !remaining.is_nothing() {
         bail!(
             Kind::IllegalOperation,
-            "shard {name} is not completely drained: {chunks} chunks and {} databases remain",
-            databases.len()
+            "shard {name} is not completely drained: {} chunks and {} databases remain",
+            remaining.chunks,
+            remaining.databases.len()
         );
     }
     remove::remove(name)?;

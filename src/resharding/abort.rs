@@ -27,10 +27,7 @@ pub(super) fn aborted() -> Error {
 
 /// The text of an error in the catalog.
 pub(super) fn describe(error: &Error) -> String {
-    match error.context_text() {
-        Some(context) => format!("{} ({context})", error.message),
-        None => error.message.clone(),
-    }
+    error.text_without_values()
 }
 
 /// Aborts a change if it is not decided, and waits until it is cleaned up; returns whether it is aborted. Runs outside any

@@ -4,7 +4,7 @@
 //! recipients do so at the same time. Each part, and each recipient's part of a round, is committed at once.
 //!
 //! INVARIANT: the logs began before the first read, so they have the key of each document that has changed since it was read. A round
-//! takes some rows of each log; every recipient removes what it has of their documents and stores the current ones of its share; then
+//! takes some rows of each log, and copies them in parts of limited size; every recipient removes what it has of their documents and stores the current ones of its share; then
 //! exactly these rows are deleted. A document that could not be stored is logged again before that. So once all logs are empty and nobody
 //! writes, the recipients have exactly the donors' documents.
 
@@ -19,7 +19,9 @@ use docshard_core::error::{Kind, error};
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::Connection as _;
 use docshard_core::routing::protocol::migration::DeleteCopiedChanges;
-use docshard_core::routing::protocol::resharding::{ApplyShare, InsertChanges, LoadShare, ReadChangeNumbers, Stored};
+use docshard_core::routing::protocol::resharding::{
+    ApplyShare, CountChanges, InsertChanges, LoadShare, ReadChangeNumbers, Stored,
+};
 use docshard_core::routing::protocol::sql;
 use docshard_core::sql::param::Param;
 use docshard_core::sql::record::{Record as _, decode_only};
@@ -27,6 +29,11 @@ use std::time::{Duration, Instant};
 
 /// The largest number of log rows of each donor in a round.
 pub(super) const MAX_ROUND: i64 = 10_000;
+/// The size of the changed documents of a donor that are pulled and applied at once, in bytes, as a recipient's memory is limited: it
+/// fetches many rows at a time.
+const CHANGES_BYTES: i64 = 4 << 20;
+/// The largest number of their rows.
+const MOST_CHANGES: usize = 10_000;
 /// After this number of batches the staging tables are emptied.
 const BATCHES: i32 = 32;
 /// How often progress is written to the catalog.
@@ -212,16 +219,43 @@ impl Copying {
             numbers.push(ReadChangeNumbers::decode(&session.finish()?)?);
         }
         self.lag = numbers.iter().map(Vec::len).sum();
-        if self.lag == 0 {
-            return Ok((0, Vec::new()));
+        let mut again = Vec::new();
+        let mut rest: Vec<&[i64]> = numbers.iter().map(Vec::as_slice).collect();
+        while rest.iter().any(|rest| !rest.is_empty()) {
+            let taken = self.take(&mut rest)?;
+            again.extend(self.copy_changes(&taken)?);
         }
+        Ok((self.lag, again))
+    }
+
+    /// Takes from the rows of each log that are left those that are copied next: documents of about [`CHANGES_BYTES`].
+    fn take<'n>(&mut self, rest: &mut [&'n [i64]]) -> Result<Vec<&'n [i64]>> {
+        let mut taken = Vec::new();
+        for (Donor { session, .. }, rest) in self.sessions.donors.iter_mut().zip(rest) {
+            let next = &rest[..rest.len().min(MOST_CHANGES)];
+            let count = match next {
+                [] => 0,
+                _ => CountChanges { resharding: self.change.id, numbers: next, bytes: CHANGES_BYTES }.call(session)?,
+            };
+            // At least one, or it would not end.
+            let count = usize::try_from(count).unwrap_or(0).clamp(next.len().min(1), next.len());
+            let (first, others) = rest.split_at(count);
+            taken.push(first);
+            *rest = others;
+        }
+        Ok(taken)
+    }
+
+    /// Copies these rows of each log; returns the documents that were refused.
+    fn copy_changes(&mut self, numbers: &[&[i64]]) -> Result<Vec<DonorKey>> {
+        let resharding = self.change.id;
         self.batch += 1;
         self.rounds += 1;
-        self.pull_changes(&numbers)?;
+        self.pull_changes(numbers)?;
         fault::point("reshard.pulled")?;
         let again = self.apply()?;
         fault::point("reshard.applied")?;
-        for (donor, applied) in numbers.iter().enumerate() {
+        for (donor, applied) in numbers.iter().copied().enumerate() {
             let shard = self.sessions.donors[donor].shard;
             let own: Vec<DonorKey> =
                 again.iter().filter(|(skey, _)| self.change.of.map.owner(skey) == shard).cloned().collect();
@@ -234,14 +268,14 @@ impl Copying {
         if self.rounds % BATCHES == 0 {
             self.empty_staging()?;
         }
-        Ok((self.lag, again))
+        Ok(again)
     }
 
     /// Recipients: pull these rows of the logs, with their current documents.
-    fn pull_changes(&mut self, numbers: &[Vec<i64>]) -> Result<()> {
+    fn pull_changes(&mut self, numbers: &[&[i64]]) -> Result<()> {
         let staging = leftovers::table(self.change.id, STAGING);
         let batch = self.batch;
-        for (donor, wanted) in numbers.iter().enumerate().filter(|(_, wanted)| !wanted.is_empty()) {
+        for (donor, wanted) in numbers.iter().copied().enumerate().filter(|(_, wanted)| !wanted.is_empty()) {
             let expected = &self.sessions.donors[donor].expected;
             for Recipient { puller, sources, .. } in &mut self.sessions.recipients {
                 let source = &sources[donor];

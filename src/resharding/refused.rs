@@ -37,13 +37,15 @@ fn part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// The error for documents that would have the same key in the new layout.
 pub(super) fn duplicate(namespace: &str, key: Option<&DonorKey>) -> Error {
-    let id = key.and_then(|(_, id)| decode(id).ok()).map_or_else(|| "?".to_owned(), |(id, _)| to_json(&id).to_string());
-    error!(
+    let error = error!(
         Kind::DuplicateKey,
-        "E11000 duplicate key error collection: {namespace}: in the new layout the document with _id {id} would have the same unique \
-         key as another one"
-    )
-    .with_hint("With the new shard key, two documents must not have the same shard key and _id, nor the same key of a unique index.")
+        "E11000 duplicate key error collection: {namespace}: in the new layout a document would have the same unique key as another one"
+    );
+    let error = match key.and_then(|(_, id)| decode(id).ok()) {
+        Some((id, _)) => error.with_detail(format!("Its _id is {}.", to_json(&id))),
+        None => error,
+    };
+    error.with_hint("With the new shard key, two documents must not have the same shard key and _id, nor the same key of a unique index.")
 }
 
 #[cfg(any(test, feature = "pg_test"))]

@@ -7,7 +7,7 @@ use crate::catalog::cluster::shard::Shard;
 use crate::catalog::cluster::{contacts, field_order};
 use crate::migration::names;
 use crate::migration::numbered;
-use crate::migration::pulling::{self, Pulling, Sources};
+use crate::migration::pulling::{self, MAX_FETCHED, Pulling, Sources};
 use crate::migration::register::check_node;
 use crate::migration::shard::ShardSession;
 use crate::pg::error::{Error, Result};
@@ -26,8 +26,6 @@ use std::time::Instant;
 
 /// The size of the documents that a donor reads for one recipient at once, in bytes.
 const PART_BYTES: i64 = 4 << 20;
-/// The number of changed documents that are fetched at once.
-const FETCHED: i64 = 500;
 /// The parts for a recipient begin after a multiple of this number, which no donor reaches.
 const PARTS: i64 = 1 << 40;
 
@@ -140,7 +138,7 @@ impl Sessions {
         for Recipient { puller, loader, sources, .. } in &mut self.recipients {
             pulling::create_staging(puller, id, self.keeps_order)?;
             for (source, Donor { session, expected, .. }) in sources.iter().zip(&mut self.donors) {
-                source.create(session, loader, Pulling { puller, migration: id, expected, rows: FETCHED })?;
+                source.create(session, loader, Pulling { puller, migration: id, expected, rows: MAX_FETCHED })?;
             }
         }
         Ok(())

@@ -240,7 +240,9 @@ pub(super) fn conflict(error: &Error) -> Error {
         // Where the catalog is an older copy, running the transaction again does not help.
         Retry::NewHandshake => return error.clone(),
         Retry::OtherHost => "a shard's first host was refused",
-        Retry::NewMap | Retry::None | Retry::Transaction => "a chunk was moved",
+        Retry::NewMap | Retry::None | Retry::Transaction => {
+            "a chunk was moved, or the collection's layout was changed,"
+        }
     };
     let message = format!("could not serialize access: {what} while this transaction ran");
     let mut conflict = Error::new(Kind::WriteConflict, message).with_hint("Run the transaction again.");

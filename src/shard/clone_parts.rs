@@ -24,18 +24,20 @@ use docshard_core::routing::protocol::migration::DivideRange;
 use docshard_core::sql::param::Param;
 use docshard_core::values::key::KeyPattern;
 
-/// A part that has grown beyond this size since the range was divided is packed into several values.
+/// The size of a part. One that has grown beyond it since the range was divided is packed into several values.
 const MAX_BYTES: usize = 8 << 20;
 
-/// Divides a range into parts of the given number of documents; returns the number of parts.
+/// Divides a range into parts of the given number of documents, or of less if these are large: a part is held in memory. Returns the
+/// number of parts.
 pub fn divide(range: &DivideRange<'_>) -> Result<i64> {
     let &DivideRange { migration, collection, lo, hi, documents } = range;
     let mut begins: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-    let mut number = 0;
+    let (mut number, mut bytes) = (0, 0);
     visit(collection, lo, hi, |row| {
-        if number == documents.max(1) {
+        bytes += row.size(2);
+        if number == documents.max(1) || (number > 0 && bytes > MAX_BYTES) {
             begins.extend(row.bytes(0).zip(row.bytes(1)));
-            number = 0;
+            (number, bytes) = (0, row.size(2));
         }
         number += 1;
         true

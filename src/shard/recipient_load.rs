@@ -73,9 +73,12 @@ pub fn read_key(text: &str) -> Result<KeyPattern> {
 
 /// The error for a document of another shard that is not stored.
 pub(super) fn refused(what: &str, id: &[u8]) -> Error {
-    let id = decode(id).map_or_else(|_| "?".to_owned(), |(id, _)| to_json(&id).to_string());
-    error!(Kind::OperationFailed, "the document with _id {id} arrived with {what}; nothing was changed")
-        .with_hint("docshard.check_collection(ns) finds all documents that are not stored by their keys.")
+    let error = error!(Kind::OperationFailed, "a document arrived with {what}; nothing was changed");
+    let error = match decode(id) {
+        Ok((id, _)) => error.with_detail(format!("Its _id is {}.", to_json(&id))),
+        Err(_) => error,
+    };
+    error.with_hint("docshard.check_collection(ns) finds all documents that are not stored by their keys.")
 }
 
 /// Columns of a staging table. In the row of a change, DOC is null for a deleted document.

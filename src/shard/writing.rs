@@ -92,7 +92,7 @@ pub fn lock_and_check(collection: i32, assumed: Placement, lo: Option<&[u8]>, hi
         check(collection, assumed, Look::Active).map_err(|_| {
             error!(
                 Kind::WriteConflict,
-                "could not serialize access: a chunk was moved after this transaction's snapshot was taken"
+                "could not serialize access: a chunk was moved, or the collection's layout was changed, after this transaction's snapshot was taken"
             )
             .with_hint("Run the transaction again.")
         })?;

@@ -21,6 +21,7 @@ use crate::worker;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::standing::Standing;
 use docshard_core::error::{Kind, bail};
+use docshard_core::sql::quote::quote_literal;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::rc::Rc;
@@ -162,6 +163,7 @@ fn shard_notes(
     let mut notes = String::new();
     if shard.draining {
         notes.push_str("  draining");
+        notes.push_str(&left_to_move(shard)?);
     }
     if let Some(max) = shard.max_size_mb {
         let _ = write!(notes, "  at most {max} MiB");
@@ -182,6 +184,21 @@ fn shard_notes(
     }
     if let Some(note) = unguarded {
         let _ = write!(notes, "  {note}");
+    }
+    Ok(notes)
+}
+
+/// What the administrator must move off a shard that is being drained, with the statements.
+fn left_to_move(shard: &Shard) -> Result<String> {
+    let mut notes = String::new();
+    for (what, function, names) in [
+        ("collections", "move_collection", store::collections::unsharded_away(shard.id)?),
+        ("databases", "move_primary", store::databases::of_primary(shard.id)?),
+    ] {
+        if let Some(first) = names.first() {
+            let _ =
+                write!(notes, "  {what} to move: {}, docshard.{function}({}, …)", names.len(), quote_literal(first));
+        }
     }
     Ok(notes)
 }

@@ -1,6 +1,6 @@
 //! Reads and writes rows of docshard's tables without SPI, on hot paths and inside triggers.
 
-use crate::pg::datum::jsonb::{RawJsonb, detoasted_bytes, new_varlena};
+use crate::pg::datum::jsonb::{RawJsonb, detoasted_bytes, new_varlena, plain_bytes};
 use crate::pg::transaction::snapshot;
 use crate::pg::version::index_beginscan;
 use crate::storage::open_readable;
@@ -29,7 +29,8 @@ impl Columns<'_> {
     pub fn opt_i64(&self, column: usize) -> Option<i64> {
         self.nulls.get(column).is_some_and(|null| !null).then(|| self.i64(column))
     }
-    /// Returns the bytes of a bytea or jsonb column; no bytes for null.
+    /// Returns the bytes of a bytea or jsonb column; no bytes for null. A value that is stored compressed or outside of the row takes
+    /// memory until the current memory context ends: [`Self::bytes`] and [`Self::append`] free it.
     pub fn slice(&self, column: usize) -> &[u8] {
         if self.nulls[column] {
             return &[];
@@ -39,14 +40,37 @@ impl Columns<'_> {
     }
     /// A bytea column; None for null.
     pub fn bytes(&self, column: usize) -> Option<Vec<u8>> {
-        (!self.nulls[column]).then(|| self.slice(column).to_vec())
+        (!self.nulls[column]).then(|| self.with_slice(column, <[u8]>::to_vec))
     }
     /// As [`bytes`](Self::bytes); None also for a column that the table does not have.
     pub fn opt_bytes(&self, column: usize) -> Option<Vec<u8>> {
         if column < self.values.len() { self.bytes(column) } else { None }
     }
     pub fn append(&self, column: usize, to: &mut Vec<u8>) {
-        to.extend_from_slice(self.slice(column));
+        if !self.nulls[column] {
+            self.with_slice(column, |bytes| to.extend_from_slice(bytes));
+        }
+    }
+    /// Calls `read` with the bytes of a column that is not null.
+    fn with_slice<T>(&self, column: usize, read: impl FnOnce(&[u8]) -> T) -> T {
+        let stored = self.values[column];
+        // SAFETY: a non-null varlena that lives as long as the row; a copy is freed after its last use.
+        unsafe {
+            let plain = pg_sys::pg_detoast_datum_packed(stored.cast_mut_ptr());
+            let read = read(plain_bytes(plain));
+            if !std::ptr::eq(plain, stored.cast_mut_ptr()) {
+                pg_sys::pfree(plain.cast());
+            }
+            read
+        }
+    }
+    /// The size of a bytea or jsonb column, without reading a value that is stored outside of the row; 0 for null.
+    pub fn size(&self, column: usize) -> usize {
+        if self.nulls[column] {
+            return 0;
+        }
+        // SAFETY: a non-null varlena, of which only the header is read.
+        unsafe { pg_sys::toast_raw_datum_size(self.values[column]) }
     }
     /// Returns the row's block and line number, in the format of `tidsend`.
     pub fn place(&self) -> [u8; 6] {

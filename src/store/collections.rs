@@ -76,6 +76,13 @@ pub fn pattern(key: Option<&Json>) -> Result<KeyPattern> {
     Ok(key.map(KeyPattern::parse).transpose()?.unwrap_or_else(KeyPattern::unsharded))
 }
 
+/// In SQL, the condition that a collection is not a copy that may get the name of another one: users cannot write such a name.
+macro_rules! is_no_copy {
+    () => {
+        "NOT pg_catalog.starts_with(namespace, database || '.system.resharding.')"
+    };
+}
+
 /// In SQL, the number of collections: also for asking another database.
 pub const COUNT: &str = "SELECT pg_catalog.count(*) FROM docshard_catalog.collections";
 
@@ -116,19 +123,37 @@ statements! {
         run "SELECT namespace FROM docshard_catalog.collections WHERE id = $1"
     }
 
-    /// The names of a database's collections.
+    /// The names of a database's collections, without copies.
     pub fn of_database(database: &str) -> Vec<String> {
-        run "SELECT namespace FROM docshard_catalog.collections WHERE database = $1 ORDER BY namespace"
+        run concat!("SELECT namespace FROM docshard_catalog.collections WHERE database = $1 AND ", is_no_copy!(), " ORDER BY namespace")
     }
 
     /// A database's collections by name, as MongoDB's listCollections shows them.
     pub fn listed(database: &str) -> Vec<ListedCollection> {
-        select "WHERE database = $1 AND pg_catalog.strpos(namespace, '.system.resharding.') = 0 ORDER BY namespace"
+        select concat!("WHERE database = $1 AND ", is_no_copy!(), " ORDER BY namespace")
     }
 
-    /// The names of a database's unsharded collections.
+    /// The copies of a database's collections: numbers and names.
+    pub fn copies_of_database(database: &str) -> Vec<Named> {
+        select concat!("WHERE database = $1 AND NOT (", is_no_copy!(), ") ORDER BY id")
+    }
+
+    /// The names of a database's unsharded collections, without copies.
     pub fn unsharded_of_database(database: &str) -> Vec<String> {
-        run "SELECT namespace FROM docshard_catalog.collections WHERE database = $1 AND key IS NULL ORDER BY namespace"
+        run concat!(
+            "SELECT namespace FROM docshard_catalog.collections WHERE database = $1 AND key IS NULL AND ", is_no_copy!(),
+            " ORDER BY namespace"
+        )
+    }
+
+    /// The names of the unsharded collections on a shard that is not their database's primary one, without copies.
+    pub fn unsharded_away(shard: ShardId) -> Vec<String> {
+        run concat!(
+            "SELECT namespace FROM docshard_catalog.collections c WHERE key IS NULL \
+             AND EXISTS (SELECT FROM docshard_catalog.chunks k WHERE k.collection_id = c.id AND k.shard_id = $1) \
+             AND NOT EXISTS (SELECT FROM docshard_catalog.databases d WHERE d.name = c.database AND d.primary_shard = $1) AND ",
+            is_no_copy!(), " ORDER BY namespace"
+        )
     }
 
     /// The collections of which a shard owns chunks, by name.

@@ -7,6 +7,10 @@ pub type SqlState = [u8; 5];
 pub mod class {
     /// A connection that could not be made, or was lost.
     pub const CONNECTION: &[u8] = b"08";
+    /// A value that is malformed, or out of range.
+    pub const DATA_EXCEPTION: &[u8] = b"22";
+    /// An error that a PL/pgSQL function raises.
+    pub const RAISED: &[u8] = b"P0";
     /// A transaction in a state that does not allow the statement.
     pub const TRANSACTION_STATE: &[u8] = b"25";
     /// A refused login.

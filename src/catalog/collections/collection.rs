@@ -157,20 +157,31 @@ pub(super) fn drop_but_zones(name: &str) -> Result<bool> {
         locked => locked?,
     };
     change::refuse_while_building(locked.id, name)?;
-    let shards = placements::shards(locked.id)?;
-    let late = pending_drops::drop_everywhere(&shards, Dropped::Collection(locked.id), name)?;
-    collections::delete(locked.id)?;
+    let late = take_away(locked.id, name)?;
     let details = if late.is_empty() { json!({}) } else { json!({"pending": late}) };
     change::log("dropCollection", Some(name), &details)?;
     change::announce();
     Ok(true)
 }
 
+/// Drops the collection's tables and deletes it from the catalog; returns the shards that follow later.
+fn take_away(id: i32, name: &str) -> Result<Vec<String>> {
+    let late = pending_drops::drop_everywhere(&placements::shards(id)?, Dropped::Collection(id), name)?;
+    collections::delete(id)?;
+    Ok(late)
+}
+
 /// Drops a database with all its collections, everywhere; true if there was one.
+/// Errors: `ReshardCollectionInProgress`; those of [`drop`].
 pub fn drop_database(name: &str) -> Result<bool> {
     namespace::check_database(name)?;
     if databases::primary(name)?.is_none() {
         return Ok(false);
+    }
+    // Before any collection is dropped, which takes its time.
+    for copy in collections::copies_of_database(name)? {
+        move_exclusion::refuse_while_resharding(copy.id)?;
+        take_away(copy.id, &copy.namespace)?;
     }
     for collection in collections::of_database(name)? {
         drop(&collection)?;

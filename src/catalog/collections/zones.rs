@@ -6,6 +6,7 @@
 use super::namespace;
 use crate::catalog::cache;
 use crate::catalog::change;
+use crate::catalog::cluster::move_exclusion::refuse_while_resharding;
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::store::zone_ranges::{self, StoredRange};
@@ -67,11 +68,16 @@ pub use crate::store::zones::depending_on;
 
 /// Assigns a range of keys to a zone; None removes the range with exactly these bounds.
 /// Errors: `BadValue` for malformed bounds, `FailedToParse` for an empty range, `RangeOverlapConflict`, `ZoneNotFound`;
-/// `InvalidNamespace`.
+/// `InvalidNamespace`; `ReshardCollectionInProgress`.
 pub fn update_range(ns: &str, min: &Value, max: &Value, zone: Option<&str>) -> Result<()> {
     namespace::split(ns)?;
     lock()?;
-    let sharded = cache::find(ns)?.map(|collection| collection.key.clone()).filter(|key| !key.is_unsharded());
+    let collection = cache::find(ns)?;
+    // The decision of a change of layout replaces the ranges; a range of the former key would stay.
+    if let Some(collection) = &collection {
+        refuse_while_resharding(collection.id)?;
+    }
+    let sharded = collection.map(|collection| collection.key.clone()).filter(|key| !key.is_unsharded());
     // Until the shard key is known, the fields of the bounds are used as the pattern.
     let pattern = match sharded {
         Some(pattern) => pattern,

@@ -163,7 +163,8 @@ fn share(collection: i32, migration: i64) -> Result<()> {
     if captures(collection)?.iter().any(|capture| capture.migration == migration) {
         return Ok(());
     }
-    Err(error!(Kind::WriteConflict, "could not serialize access: a chunk was moved while this transaction ran")
+    Err(error!(Kind::WriteConflict, "could not serialize access: a chunk was moved, or the collection's layout was changed, while this transaction ran"
+    )
         .with_hint("Run the transaction again."))
 }
 

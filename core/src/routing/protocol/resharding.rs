@@ -54,6 +54,18 @@ shard_statements! {
         "SELECT seq FROM docshard_data.capture_log WHERE migration_id = $1 ORDER BY seq LIMIT $2"
     }
 
+    /// Donor: how many of these rows of the log to copy at once: the first ones whose documents have about this many bytes, at least one.
+    CountChanges<'a> { resharding: i64, numbers: &'a [i64], bytes: i64 } -> i64 {
+        "WITH RECURSIVE counted (rows, bytes) AS ( \
+           SELECT 0, 0::pg_catalog.int8 \
+           UNION ALL \
+           SELECT c.rows + 1, c.bytes + coalesce(( \
+             SELECT pg_catalog.pg_column_size(docshard_internal.current_document(l.collection_id, l.skey, l.id)) \
+               FROM docshard_data.capture_log l WHERE l.migration_id = $1 AND l.seq = ($2::pg_catalog.int8[])[c.rows + 1]), 0) \
+             FROM counted c WHERE c.rows < pg_catalog.cardinality($2) AND c.bytes < $3) \
+         SELECT pg_catalog.max(rows)::pg_catalog.int8 FROM counted"
+    }
+
     /// Donor: logs keys again, so that a later round copies their documents.
     InsertChanges<'a> { resharding: i64, collection: i32, skeys: &'a [&'a [u8]], ids: &'a [&'a [u8]] } -> NoRows {
         "INSERT INTO docshard_data.capture_log (migration_id, collection_id, skey, id) \

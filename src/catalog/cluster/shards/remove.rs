@@ -26,51 +26,71 @@ use std::rc::Rc;
 #[derive(Debug)]
 pub enum Removal {
     /// draining has begun
-    Started,
-    /// what remains on the shard
-    Ongoing {
-        /// chunks
-        chunks: i64,
-    },
+    Started(Remaining),
+    /// the shard is being drained
+    Ongoing(Remaining),
     /// the shard is gone
     Completed,
 }
 
-/// Removes a shard: the first call begins to drain it, later calls report the progress, and the last call removes it. The second
-/// value names the databases whose primary shard it is; the administrator must move or drop them.
+/// What remains on a shard that is being drained.
+#[derive(Debug)]
+pub struct Remaining {
+    /// chunks, and moves that are not complete
+    pub chunks: i64,
+    /// the databases whose primary shard it is; the administrator must move or drop them
+    pub databases: Vec<String>,
+    /// unsharded collections of other databases; the administrator must move or drop them, as the balancer moves chunks only
+    pub collections: Vec<String>,
+}
+
+impl Remaining {
+    fn of(shard: &Shard) -> Result<Self> {
+        Ok(Self {
+            chunks: store::chunks::count_of_shard(shard.id)? + store::migrations::count_unfinished_at(shard.id)?,
+            databases: store::databases::of_primary(shard.id)?,
+            collections: store::collections::unsharded_away(shard.id)?,
+        })
+    }
+
+    /// True if nothing remains.
+    pub fn is_nothing(&self) -> bool {
+        self.chunks == 0 && self.databases.is_empty() && self.collections.is_empty()
+    }
+}
+
+/// Removes a shard: the first call begins to drain it, later calls report the progress, and the last call removes it.
 /// Errors: `ShardNotFound`, `IllegalOperation` for the last shard, `ZoneStillInUse` for the last one of a zone with ranges.
-pub fn remove(name: &str) -> Result<(Removal, Vec<String>)> {
+pub fn remove(name: &str) -> Result<Removal> {
     check_may_change()?;
     zones::lock()?;
     let shard = cache::shard_named(name)?;
     store::shards::lock_all()?;
-    let databases = store::databases::of_primary(shard.id)?;
+    let remaining = Remaining::of(&shard)?;
     if !shard.draining {
         check_dispensable(&shard)?;
         store::shards::set_draining(name, true)?;
         change::log("removeShard.start", None, &json!({"shard": name}))?;
         change::announce();
-        return Ok((Removal::Started, databases));
+        return Ok(Removal::Started(remaining));
     }
-    let chunks = store::chunks::count_of_shard(shard.id)? + store::migrations::count_unfinished_at(shard.id)?;
-    if chunks > 0 || !databases.is_empty() {
-        return Ok((Removal::Ongoing { chunks }, databases));
+    if !remaining.is_nothing() {
+        return Ok(Removal::Ongoing(remaining));
     }
     take_away(&shard)?;
     change::log("removeShard", None, &json!({"shard": name}))?;
     change::announce();
-    Ok((Removal::Completed, databases))
+    Ok(Removal::Completed)
 }
 
-/// What remains on a shard that is being drained: the number of chunks, and the databases whose primary shard it is.
+/// What remains on a shard that is being drained.
 /// Errors: `ShardNotFound`; `IllegalOperation` for a shard that is not being drained.
-pub fn remaining(name: &str) -> Result<(i64, Vec<String>)> {
+pub fn remaining(name: &str) -> Result<Remaining> {
     let shard = cache::shard_named(name)?;
     if !shard.draining {
         bail!(Kind::IllegalOperation, "shard {name} is not currently draining");
     }
-    let chunks = store::chunks::count_of_shard(shard.id)? + store::migrations::count_unfinished_at(shard.id)?;
-    Ok((chunks, store::databases::of_primary(shard.id)?))
+    Remaining::of(&shard)
 }
 
 /// Lets a shard that is being drained stay.
