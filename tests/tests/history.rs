@@ -94,7 +94,7 @@ fn nothing_is_lost_whatever_accident_happens_during_a_move() {
 
 #[test]
 fn nothing_is_lost_whatever_accident_happens_during_a_change_of_layout() {
-    const PAIRS: usize = 16;
+    const PAIRS: usize = 10;
     let run = campaign_of_layouts(number("DOCSHARD_SEED").unwrap_or(1), PAIRS / 2, |run| run.injected.len() < PAIRS);
     let steps: BTreeSet<_> = run.injected.keys().map(|injection| injection.step).collect();
     assert!(steps.len() >= 4, "{:?}", run.injected);
