@@ -436,6 +436,14 @@ CREATE FUNCTION docshard.move_collection(ns text, shard text, options json DEFAU
 VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'move_collection_wrapper';
 CREATE FUNCTION docshard.compact(ns text, options json DEFAULT '{}') RETURNS json
 VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'compact_wrapper';
+CREATE FUNCTION docshard.start_shard_draining(shard text) RETURNS json
+VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'start_shard_draining_wrapper';
+CREATE FUNCTION docshard.stop_shard_draining(shard text) RETURNS json
+VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'stop_shard_draining_wrapper';
+CREATE FUNCTION docshard.shard_draining_status(shard text DEFAULT NULL) RETURNS json
+VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'shard_draining_status_wrapper';
+CREATE FUNCTION docshard.commit_shard_removal(shard text) RETURNS json
+VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'commit_shard_removal_wrapper';
 
 DO $$
 DECLARE
@@ -451,7 +459,8 @@ BEGIN
          WHERE p.pronamespace = 'docshard_internal'::pg_catalog.regnamespace AND p.proname IN ('pack_share', 'load_share', 'apply_share')
             OR p.pronamespace = 'docshard'::pg_catalog.regnamespace
                AND p.proname IN ('reshard_collection', 'abort_reshard_collection', 'commit_reshard_collection', 'refine_collection_shard_key',
-                                 'unshard_collection', 'move_collection', 'compact')
+                                 'unshard_collection', 'move_collection', 'compact', 'start_shard_draining', 'stop_shard_draining',
+                                 'shard_draining_status', 'commit_shard_removal')
     LOOP
         EXECUTE pg_catalog.format('ALTER FUNCTION %s OWNER TO %I', target.function, owner);
         EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', target.function);

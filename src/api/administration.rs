@@ -80,6 +80,11 @@ json_functions! {
         with_options(&options, &table::ADD_SHARD, |options| shards::add(conn, options));
     remove_shard(name: &str, options: default!(Json, "'{}'")) =>
         with_options(&options, &table::REMOVE_SHARD, |options| shards::remove(name, options));
+    start_shard_draining(shard: &str) => shards::start_draining(shard);
+    stop_shard_draining(shard: &str) => shards::stop_draining(shard);
+    nullable shard_draining_status(shard: default!(Option<&str>, "NULL")) =>
+        shard.map_or_else(shards::all_draining, shards::draining_status);
+    commit_shard_removal(shard: &str) => shards::commit_removal(shard);
     accept_shard(name: &str) => cluster::accept_shard(name, false);
     set_shard_address(name: &str, conn: &str) => cluster::set_address(name, || addresses::set_shard(name, conn));
     set_local_address(conn: &str) => cluster::set_address(LOCAL, || addresses::set_local(conn));

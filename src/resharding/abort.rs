@@ -33,33 +33,40 @@ pub(super) fn describe(error: &Error) -> String {
 /// Aborts a change if it is not decided, and waits until it is cleaned up; returns whether it is aborted. Runs outside any
 /// transaction.
 pub(super) fn abort(id: i64) -> Result<bool> {
-    let now = transaction::run(|| {
-        let now = resharding::advance(id, State::Running, State::Aborted)?;
-        if now {
-            resharding::set_error(id, &aborted().message)?;
-        }
-        Ok(now)
-    })?;
-    if now {
-        transaction::run(|| interrupt_coordinator(id))?;
-    }
     let deadline = Instant::now() + PATIENCE;
+    let mut asked = false;
     loop {
         let row = transaction::run(|| resharding::get(id))?;
         if row.state == State::Done || Instant::now() >= deadline {
             return Ok(row.outcome == State::Aborted);
         }
-        // No process works on it: the coordinator has ended, or could not reach a shard.
         let tag = Tag::Coordinator(id);
+        // No process works on it: the coordinator has ended, or could not reach a shard.
         if lock::try_acquire_for_session(tag, Mode::Exclusive) {
             let settled = settle(id);
             lock::release_for_session(tag, Mode::Exclusive);
             if let Err(error) = settled {
                 transaction::run(|| resharding::set_error(id, &describe(&error)))?;
-                return Ok(row.outcome == State::Aborted);
+                let outcome = transaction::run(|| resharding::get(id))?.outcome;
+                return if outcome == State::Running { Err(error) } else { Ok(outcome == State::Aborted) };
             }
             continue;
         }
+        if !asked && ask(id)? {
+            transaction::run(|| interrupt_coordinator(id))?;
+        }
+        asked = true;
         sleep_ms(POLL_MS);
     }
+}
+
+/// Sets a change to *aborted* if it is running.
+fn ask(id: i64) -> Result<bool> {
+    transaction::run(|| {
+        let now = resharding::advance(id, State::Running, State::Aborted)?;
+        if now {
+            resharding::set_error(id, &aborted().message)?;
+        }
+        Ok(now)
+    })
 }

@@ -5,6 +5,7 @@ use super::register::{Registered, register};
 use super::request::{Request, Resharded};
 use super::sessions::Sessions;
 use super::{abort, settle};
+use crate::catalog::cluster::shards::reach_this_database;
 use crate::migration::recovery;
 use crate::pg::error::{Error, Result};
 use crate::pg::{fault, transaction};
@@ -23,6 +24,7 @@ use std::time::{Duration, Instant};
 pub(super) fn run(request: &Request) -> Result<Resharded> {
     settle::recover()?;
     recovery::recover_collection(&request.namespace)?;
+    transaction::run(reach_this_database)?;
     let began = Instant::now();
     let change = register(request)?;
     let id = change.id;

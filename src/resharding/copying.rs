@@ -10,7 +10,7 @@
 
 use super::refused::{self, DonorKey};
 use super::register::Registered;
-use super::sessions::{Donor, Recipient, Sessions};
+use super::sessions::{Donor, Recipient, Sessions, Writers};
 use crate::pg::error::Result;
 use crate::pg::{fault, transaction};
 use crate::shard::leftovers::{self, STAGING};
@@ -49,6 +49,10 @@ pub(super) struct Copying {
     batch: i32,
     pub(super) rounds: i32,
     lag: usize,
+    /// a document that was refused in the last round
+    pub(super) refused: Option<DonorKey>,
+    /// what had the old table's lock at the last attempt to decide
+    pub(super) blocking: Writers,
     /// the number of documents that the recipients have
     pub(super) documents: i64,
     pub(super) bytes: i64,
@@ -95,6 +99,8 @@ impl Copying {
             batch: 0,
             rounds: 0,
             lag: 0,
+            refused: None,
+            blocking: Writers::new(),
             documents: 0,
             bytes: 0,
             progress_at: Instant::now(),

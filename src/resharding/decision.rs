@@ -11,9 +11,11 @@ use super::refused;
 use super::sessions::{Donor, Recipient, Writers, all, blocked_by};
 use crate::catalog::cache;
 use crate::catalog::change;
+use crate::catalog::cluster::identity::cluster_id;
 use crate::catalog::cluster::nodes::{call_on, call_on_all, query_on};
 use crate::catalog::cluster::settings;
 use crate::catalog::collections::layout::{self, Copy};
+use crate::migration::names;
 use crate::migration::stall;
 use crate::migration::standbys::{self, Standbys};
 use crate::pg::error::{Error, Result};
@@ -43,8 +45,10 @@ const QUEUE_MS: i64 = 100;
 /// The most changes that are copied while writers are excluded.
 const LAST_ROUND: i64 = 100_000;
 
-/// How long writers may take to end, if they may wait for any time.
-const MAX_DRAIN: Duration = Duration::from_secs(1);
+/// As [`QUEUE_MS`], if writers may wait for any time.
+const PATIENT_QUEUE_MS: i64 = 5_000;
+/// How long writers may take to end, if they may wait for any time. Below the time that a write waits at the gate.
+const MAX_DRAIN: Duration = Duration::from_secs(50);
 
 /// Makes new writes wait on the router; false if that is not possible in a short time.
 fn close(gate: Tag) -> bool {
@@ -63,6 +67,17 @@ fn close(gate: Tag) -> bool {
 enum Purpose {
     Compare,
     Decide,
+}
+
+/// For how long others may wait for an exclusion of the writers.
+#[derive(Clone, Copy)]
+struct Patience {
+    /// how long the writers may take to end
+    drain: Duration,
+    /// how long a lock is waited for, in milliseconds
+    queue_ms: i64,
+    /// how long writers may wait in all; None: for any time
+    stall: Option<Duration>,
 }
 
 /// Why an exclusion of the writers has ended without success.
@@ -85,7 +100,7 @@ impl Copying {
         let mut attempts = 0;
         let mut before = Writers::new();
         loop {
-            self.catch_up()?;
+            self.catch_up(deadline)?;
             if purpose == Purpose::Decide {
                 self.sessions.copy_numbered_writes(self.change.of.id, None)?;
             }
@@ -95,17 +110,25 @@ impl Copying {
             let some_stay = now.keys().any(|writer| before.contains_key(writer));
             if !some_stay || may_stall {
                 let began = Instant::now();
-                let limit = stall::limit().filter(|_| !may_stall);
-                if let Outcome::Done = self.attempt(purpose, limit)? {
+                let patience = match stall::limit().filter(|_| !may_stall) {
+                    Some(limit) => Patience { drain: limit / 2, queue_ms: QUEUE_MS, stall: Some(limit) },
+                    None => {
+                        let drain = deadline.saturating_duration_since(began).min(MAX_DRAIN);
+                        Patience { drain, queue_ms: PATIENT_QUEUE_MS, stall: None }
+                    }
+                };
+                if let Outcome::Done = self.attempt(purpose, patience)? {
                     return Ok(i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX));
                 }
                 attempts += 1;
                 transaction::run(|| resharding::set_attempts(self.change.id, attempts))?;
             }
             if Instant::now() >= deadline {
-                return Err(match now.is_empty() {
-                    true => gave_up(),
-                    false => blocked_by(&now),
+                return Err(match (&self.refused, now.is_empty(), self.blocking.is_empty()) {
+                    (Some(key), ..) => refused::duplicate(&self.change.of.namespace, Some(key)),
+                    (None, true, true) => gave_up(),
+                    (None, true, false) => blocked_by(&self.blocking),
+                    (None, false, _) => blocked_by(&now),
                 });
             }
             before = now;
@@ -113,13 +136,19 @@ impl Copying {
         }
     }
 
-    /// Runs rounds until one is small.
-    fn catch_up(&mut self) -> Result<()> {
+    /// Runs rounds until one stores few documents. Documents that are refused again and again do not count: whether they are duplicates is
+    /// found while nobody writes.
+    fn catch_up(&mut self, deadline: Instant) -> Result<()> {
         for _ in 0..MAX_ROUNDS {
-            let (copied, _) = self.round(MAX_ROUND)?;
+            let (copied, refused) = self.round(MAX_ROUND)?;
             self.store_progress(false)?;
-            if copied < SMALL_ROUND {
+            let stored = copied.saturating_sub(refused.len());
+            self.refused = refused.into_iter().next();
+            if stored < SMALL_ROUND {
                 return Ok(());
+            }
+            if Instant::now() >= deadline {
+                break;
             }
         }
         Err(error!(Kind::OperationFailed, "the collection is written to faster than its changes can be copied")
@@ -127,30 +156,29 @@ impl Copying {
     }
 
     /// Excludes the writers, copies the last changes, and compares or decides.
-    fn attempt(&mut self, purpose: Purpose, limit: Option<Duration>) -> Result<Outcome> {
+    fn attempt(&mut self, purpose: Purpose, patience: Patience) -> Result<Outcome> {
         let gate = Tag::Gate(self.change.of.id);
         if !close(gate) {
             return Ok(Outcome::PutOff);
         }
-        let outcome = transaction::guarded(|| self.attempt_closed(purpose, limit));
+        let outcome = transaction::guarded(|| self.attempt_closed(purpose, patience));
         lock::release_for_session(gate, Mode::Exclusive);
         outcome
     }
 
     /// As [`Copying::attempt`], while writes without locks wait at the router.
-    fn attempt_closed(&mut self, purpose: Purpose, limit: Option<Duration>) -> Result<Outcome> {
+    fn attempt_closed(&mut self, purpose: Purpose, patience: Patience) -> Result<Outcome> {
         let frozen = Instant::now();
-        let patience = limit.map_or(MAX_DRAIN, |limit| limit / 2);
         while !self.sessions.writers(self.change.of.id)?.is_empty() {
-            if frozen.elapsed() >= patience {
+            if frozen.elapsed() >= patience.drain {
                 return Ok(Outcome::PutOff);
             }
             sleep_ms(1);
         }
         let tried = transaction::run(|| {
-            self.exclude_writers()?;
+            self.exclude_writers(patience.queue_ms)?;
             fault::point("reshard.frozen")?;
-            let deadline = limit.map(|limit| frozen + limit);
+            let deadline = patience.stall.map(|stall| frozen + stall);
             self.copy_the_rest(deadline)?;
             fault::point("reshard.last_round")?;
             match purpose {
@@ -161,16 +189,20 @@ impl Copying {
         match tried {
             Ok(()) if purpose == Purpose::Compare => self.compare().map(|()| Outcome::Done),
             Ok(()) => Ok(Outcome::Done),
-            Err(error) if error.sqlstate == LOCK_NOT_AVAILABLE => Ok(Outcome::PutOff),
+            Err(error) if error.sqlstate == LOCK_NOT_AVAILABLE => {
+                let application = names::application(transaction::run(cluster_id)?, self.change.id);
+                self.blocking = self.sessions.users(self.change.of.id, &application)?;
+                Ok(Outcome::PutOff)
+            }
             Err(error) => Err(error),
         }
     }
 
     /// Takes the locks of the collection at the router and at all donors, in the caller's transaction.
-    fn exclude_writers(&self) -> Result<()> {
+    fn exclude_writers(&self, queue_ms: i64) -> Result<()> {
         // Also in this transaction's sessions at the shards.
         let timeout = "SELECT pg_catalog.set_config('lock_timeout', $1, true)";
-        let brief = QUEUE_MS.to_string();
+        let brief = queue_ms.to_string();
         spi::query(timeout, &[Param::Text(&brief)])?;
         let locked = change::lock(&self.change.of.namespace)?;
         if locked.id != self.change.of.id {

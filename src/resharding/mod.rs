@@ -23,6 +23,7 @@ mod plan;
 mod refused;
 mod register;
 mod request;
+mod restored;
 mod sessions;
 mod settle;
 

@@ -16,10 +16,12 @@ use crate::pg::{fault, transaction};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::share::Share;
 use docshard_core::error::{Kind, error};
+use docshard_core::routing::names::table;
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::migration::{CollectionWriters, DivideRange, LockHolder};
 use docshard_core::routing::protocol::resharding::InsertShareParts;
 use docshard_core::routing::protocol::shard_tables::{ExplainScan, InsertCapture, SampleDocumentSize, TableRange};
+use docshard_core::sql::param::Param;
 use docshard_core::sql::quote::quote_literal;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -170,6 +172,21 @@ impl Sessions {
         Ok(writers)
     }
 
+    /// The other sessions that use the collection's table at the donors.
+    pub(super) fn users(&mut self, collection: i32, application: &str) -> Result<Writers> {
+        let mut users = Writers::new();
+        let sql = "SELECT DISTINCT l.pid FROM pg_catalog.pg_locks AS l WHERE l.granted AND l.pid IS NOT NULL \
+                     AND l.relation = pg_catalog.to_regclass($1) AND l.pid <> pg_catalog.pg_backend_pid() \
+                     AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a WHERE a.pid = l.pid AND a.application_name = $2)";
+        let name = table(collection);
+        for Donor { shard, session, .. } in &mut self.donors {
+            for pid in session.query::<i32>(sql, &[Param::Text(&name), Param::Text(application)])? {
+                users.insert((*shard, pid.to_string()), format!("process {pid} on shard \"{}\"", session.name));
+            }
+        }
+        Ok(users)
+    }
+
     /// Recipients: get the numbers of all writes that were executed at the donors since the last call, without replies, so that a write that is
     /// sent again is not executed again. False if that was not possible before the deadline.
     pub(super) fn copy_numbered_writes(&mut self, collection: i32, deadline: Option<Instant>) -> Result<bool> {
@@ -228,6 +245,6 @@ impl Sessions {
 /// The error of a change that has waited too long for these writers.
 pub(super) fn blocked_by(writers: &Writers) -> Error {
     let whom = writers.values().map(String::as_str).collect::<Vec<_>>().join(", ");
-    error!(Kind::LockTimeout, "gave up waiting for transactions that write to the collection: {whom}")
+    error!(Kind::LockTimeout, "gave up waiting for transactions that use the collection: {whom}")
         .with_hint("Wait until they have ended, or raise the option commitTimeoutMS, and try again.")
 }

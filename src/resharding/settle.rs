@@ -2,6 +2,7 @@
 //!
 //! The holder of the coordinator's lock may repeat every step: `core::cluster::resharding::next_action` returns the next one.
 
+use super::restored;
 use crate::catalog::cache;
 use crate::catalog::cluster::identity::cluster_id;
 use crate::catalog::collections::layout;
@@ -48,10 +49,12 @@ pub(super) fn settle(id: i64) -> Result<()> {
         let row = transaction::run(|| resharding::get(id))?;
         match next_action(row.state) {
             Action::Abort => transaction::run(|| {
+                if restored::complete(&row)? {
+                    return Ok(());
+                }
                 resharding::set_error(id, "the process that copied the collection ended unexpectedly")?;
-                resharding::advance(id, State::Running, State::Aborted)
-            })
-            .map(drop)?,
+                resharding::advance(id, State::Running, State::Aborted).map(drop)
+            })?,
             Action::RemoveCopy | Action::RemoveTables => {
                 clean(&row)?;
                 fault::point("reshard.cleaned")?;
@@ -74,7 +77,10 @@ fn clean(row: &Resharding) -> Result<()> {
         result = result.and(cleaned);
     }
     if row.state == State::Aborted {
-        transaction::run(|| layout::drop_copy(row.copy_id, &row.copy))?;
+        transaction::run(|| {
+            restored::check_droppable(row)?;
+            layout::drop_copy(row.copy_id, &row.copy)
+        })?;
     }
     result
 }

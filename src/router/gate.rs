@@ -3,7 +3,7 @@
 //! The change needs the collection's lock on several shards. A write to several shards that has some of these locks and waits for others
 //! would keep it from getting them, and the other way round. So writes that have no lock yet wait here, on the router.
 
-use crate::pg::server::{in_transaction_block, sleep_ms};
+use crate::pg::server::sleep_ms;
 use crate::pg::version::local_transaction;
 use crate::storage::lock::{Tag, is_excluded};
 use std::cell::Cell;
@@ -17,11 +17,11 @@ thread_local! {
     static PASSED: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// Waits until the gate is open; true if it was closed. Waits once in each transaction: later it may have locks of the collection, for which the change waits. So may a
-/// transaction block.
+/// Waits until the gate is open; true if it was closed. Only a transaction's first write waits: a later one may come after locks of the
+/// collection, for which the change waits.
 pub(super) fn pass(collection: i32) -> bool {
     let transaction = Some(local_transaction());
-    if in_transaction_block() || PASSED.replace(transaction) == transaction {
+    if PASSED.replace(transaction) == transaction {
         return false;
     }
     let (began, mut waited) = (Instant::now(), false);

@@ -12,10 +12,14 @@ rows! {
     Resharding from "resharding" {
         /// a number of the same kind as a move's: part of every name that it leaves on shards
         id: i64,
+        /// the collection as it was
+        collection: i32 = "collection_id",
         /// the collection into which its documents are copied
         copy_id: i32,
         /// the collection's name
         namespace: String,
+        /// the shard key stays the same
+        keeps_key: bool = "(old_key::text IS NOT DISTINCT FROM key::text)",
         /// the name of the copy
         copy: String,
         /// the command of MongoDB that makes it
@@ -41,6 +45,8 @@ rows! {
         step: String,
         documents: i64,
         estimated: i64,
+        /// seconds since its step began
+        seconds: i64 = "extract(epoch FROM clock_timestamp() - step_at)::int8",
         /// the collection into which its documents are copied
         copy_id: i32,
         collection: i32 = "collection_id",
@@ -161,9 +167,10 @@ statements! {
         run "UPDATE docshard_catalog.resharding SET attempts = $2 WHERE id = $1"
     }
 
-    /// Sets what went wrong, unless it is set already: the first error is the cause.
+    /// Sets what went wrong. After the decision to abort, the first error is the cause, and stays.
     pub fn set_error(id: i64, error: &str) {
-        run "UPDATE docshard_catalog.resharding SET error = coalesce(error, $2), updated_at = clock_timestamp() WHERE id = $1"
+        run "UPDATE docshard_catalog.resharding SET error = CASE WHEN outcome = 'running' THEN $2 ELSE coalesce(error, $2) END, \
+             updated_at = clock_timestamp() WHERE id = $1"
     }
 
     /// Lets writers wait for as long as the decision takes; false if the change does not run any more.

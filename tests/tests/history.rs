@@ -34,6 +34,29 @@ fn fail_if_wrong(run: &Run, seed: u64, violations: &[Violation]) {
     );
 }
 
+/// Changes layouts, with an accident in each, until `goes_on` returns false; chunks move at the same time.
+fn campaign_of_layouts(seed: u64, round: usize, mut goes_on: impl FnMut(&Run) -> bool) -> Run {
+    println!("SEED={seed}");
+    let mut run = Run::start(seed, SIZE);
+    let mut plan = Plan::new(seed);
+    loop {
+        let injections: Vec<Injection> = plan.by_ref().take(round).collect();
+        for injection in injections {
+            if !goes_on(&run) {
+                break;
+            }
+            run.inject_into_layout(injection);
+            fail_if_wrong(&run, seed, &run.check_now());
+        }
+        let violations = run.check_at_rest();
+        fail_if_wrong(&run, seed, &violations);
+        if !goes_on(&run) {
+            println!("{}\n{} pairs of accident and step", run.report(&[]), run.injected.len());
+            return run;
+        }
+    }
+}
+
 /// Injects accidents until `goes_on` returns false. After every `round` of them the clients pause, and the
 /// whole history is checked.
 fn campaign(seed: u64, round: usize, mut goes_on: impl FnMut(&Run) -> bool) -> Run {
@@ -67,6 +90,24 @@ fn nothing_is_lost_whatever_accident_happens_during_a_move() {
     let run = campaign(number("DOCSHARD_SEED").unwrap_or(1), PAIRS / 2, |run| run.injected.len() < PAIRS);
     let steps: BTreeSet<_> = run.injected.keys().map(|injection| injection.step).collect();
     assert!(run.injected.len() >= 30 && steps.len() >= 6, "{:?}", run.injected);
+}
+
+#[test]
+fn nothing_is_lost_whatever_accident_happens_during_a_change_of_layout() {
+    const PAIRS: usize = 10;
+    let run = campaign_of_layouts(number("DOCSHARD_SEED").unwrap_or(1), PAIRS / 2, |run| run.injected.len() < PAIRS);
+    let steps: BTreeSet<_> = run.injected.keys().map(|injection| injection.step).collect();
+    assert!(steps.len() >= 4, "{:?}", run.injected);
+}
+
+/// As [`soak`], for changes of layout.
+#[test]
+#[ignore = "runs as long as it is told to: make soak SECONDS=600"]
+fn soak_of_layouts() {
+    let seconds = Duration::from_secs(number("DOCSHARD_SOAK_SECONDS").unwrap_or(60));
+    let seed = number("DOCSHARD_SEED").unwrap_or_else(|| u64::from(std::process::id()));
+    let began = Instant::now();
+    campaign_of_layouts(seed, 25, |_| began.elapsed() < seconds);
 }
 
 /// Runs for DOCSHARD_SOAK_SECONDS, with a new seed unless one is given.

@@ -387,6 +387,8 @@ fn a_change_of_layout_can_be_aborted_and_cancelled() {
     assert_eq!(progress.get::<_, &str>(0), NS);
     assert_eq!((progress.get::<_, &str>(1), progress.get::<_, &str>(3)), ("reshardCollection", "cloning"));
     assert_eq!(progress.get::<_, i64>(4), 1000);
+    let status: String = cluster.router.value("SELECT docshard.status()");
+    assert!(status.contains("reshardCollection: cloning, 1000 of about"), "{status}");
     let names: Vec<Value> = client
         .query_one("SELECT docshard.run_command('test', '{\"listCollections\": 1}') #> '{cursor,firstBatch}'", &[])
         .map(|row| row.get::<_, Value>(0).as_array().cloned().unwrap_or_default())
@@ -620,6 +622,80 @@ fn a_long_transaction_puts_the_decision_off() {
 }
 
 #[test]
+fn transactions_of_several_statements_let_the_decision_pass() {
+    let cluster = cluster(1000);
+    let stop = Arc::new(AtomicBool::new(false));
+    let writer = |number: i64| {
+        let (stop, mut client) = (stop.clone(), cluster.router.client());
+        thread::spawn(move || {
+            let mut written = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let update = change(number, "{\"$inc\": {\"n\": 1}}");
+                let run = client.batch_execute(&format!("BEGIN; SELECT {update}; SELECT pg_sleep(0.3); COMMIT"));
+                match run {
+                    Ok(()) => written += 1,
+                    Err(error) => {
+                        assert!(error.code().is_some_and(|code| code.code().starts_with("40")), "{error:?}");
+                        client.batch_execute("ROLLBACK").expect("a rollback");
+                    }
+                }
+            }
+            written
+        })
+    };
+    let writers: Vec<_> = (0..12).map(|number| writer(number * 20)).collect();
+    cluster.router.arm("reshard.cloned", Fault::Pause);
+    let pending = start(&cluster, reshard(r#"{"u": 1}"#, r#"{"commitTimeoutMS": 40000}"#));
+    cluster.router.await_fault("reshard.cloned");
+    run(&cluster, &format!("SELECT docshard.commit_reshard_collection('{NS}')"));
+    cluster.router.release("reshard.cloned");
+    pending.join().expect("a thread").expect("writers wait for it");
+    stop.store(true, Ordering::Relaxed);
+    let written: i64 = writers.into_iter().map(|writer| writer.join().expect("a writer")).sum();
+    let sum = format!("SELECT sum((d ->> 'n')::int8)::int8 FROM docshard.find('{NS}', '{{}}') d");
+    assert_eq!(cluster.router.value::<i64>(&sum), written);
+    check(&cluster, 1000);
+}
+
+#[test]
+fn a_reader_that_keeps_the_decision_from_its_locks_is_named() {
+    let cluster = cluster(300);
+    let mut reader = cluster.router.client();
+    reader
+        .batch_execute(&format!("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT docshard.count_documents('{NS}', '{{\"k\": {{\"$gte\": 200}}}}')"))
+        .expect("a read");
+    let error = json(&mut cluster.router.client(), &reshard(r#"{"u": 1}"#, r#"{"commitTimeoutMS": 3000}"#))
+        .expect_err("a reader stays");
+    assert_eq!(code(&error), "MongoDB error 24 (LockTimeout)", "{error:?}");
+    assert!(
+        error.to_string().contains("on shard") || format!("{error:?}").contains("on shard \\\"shard1"),
+        "{error:?}"
+    );
+    reader.batch_execute("COMMIT").expect("the reader was not disturbed");
+    check_clean(&cluster);
+    json(&mut reader, &reshard(r#"{"u": 1}"#, "{}")).expect("it works afterwards");
+}
+
+#[test]
+fn many_documents_that_are_no_longer_unique_end_the_change() {
+    let cluster = cluster(4000);
+    run(
+        &cluster,
+        &format!(
+            "SELECT docshard.update_many('{NS}', '{{}}', '[{{\"$set\": {{\"u\": {{\"$floor\": {{\"$divide\": [\"$k\", 2]}}}}}}}}]')"
+        ),
+    );
+    let began = Instant::now();
+    let error =
+        json(&mut cluster.router.client(), &reshard(r#"{"u": 1}"#, r#"{"unique": true, "commitTimeoutMS": 20000}"#))
+            .expect_err("u is not unique");
+    assert_eq!(code(&error), "MongoDB error 11000 (DuplicateKey)", "{error:?}");
+    assert!(began.elapsed() < LONG);
+    check_clean(&cluster);
+    check(&cluster, 4000);
+}
+
+#[test]
 fn a_snapshot_from_before_the_decision_does_not_see_the_copy() {
     let cluster = cluster(500);
     let mut reader = cluster.router.client();
@@ -777,6 +853,38 @@ fn commands_of_mongodb_change_layouts() {
     }
     check(&cluster, 300);
     check_clean(&cluster);
+}
+
+#[test]
+fn a_router_without_other_shards_changes_layouts() {
+    let alone = Cluster::start(0);
+    run(&alone, &format!("SELECT docshard.shard_collection('{NS}', '{{\"k\": 1}}')"));
+    run(&alone, &format!("SELECT docshard.create_index('{NS}', '{{\"k\": 1, \"u\": 1}}')"));
+    run(
+        &alone,
+        &format!(
+            "SELECT docshard.insert_select('{NS}', $$SELECT jsonb_build_object('_id', i, 'k', i, 'u', -i, 'n', 0) \
+             FROM generate_series(0, 499) i$$)"
+        ),
+    );
+    // It has no way to reach itself yet.
+    let servers = "SELECT count(*) FROM pg_foreign_server WHERE srvname = 'docshard_local'";
+    assert_eq!(alone.router.value::<i64>(servers), 0);
+    for sql in [
+        format!("SELECT docshard.refine_collection_shard_key('{NS}', '{{\"k\": 1, \"u\": 1}}')"),
+        reshard(r#"{"u": 1}"#, r#"{"numInitialChunks": 3}"#),
+        format!("SELECT docshard.compact('{NS}')"),
+        format!("SELECT docshard.unshard_collection('{NS}', 'local')"),
+        format!("SELECT docshard.compact('{NS}')"),
+    ] {
+        let done = json(&mut alone.router.client(), &sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+        assert_eq!((&done["ok"], &done["documents"]), (&1.into(), &500.into()), "{sql}: {done}");
+        check(&alone, 500);
+    }
+    assert_eq!(alone.router.value::<i64>(servers), 1);
+    check_clean(&alone);
+    run(&alone, &format!("SELECT docshard.create_index('{NS}', '{{\"n\": 1}}')"));
+    check(&alone, 500);
 }
 
 /// The statement of a command that a client has numbered.

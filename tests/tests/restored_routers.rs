@@ -262,6 +262,59 @@ fn what_a_recipient_has_prepared_is_in_doubt_if_the_donor_has_gone_on() {
     assert_eq!(there(&cluster.shards[0]), 4);
 }
 
+/// The backup has a change of layout under way, which the lost router has decided since: the copy has the only documents.
+fn restored_in_a_change(statement: String) -> Cluster {
+    let mut cluster = cluster();
+    cluster.router.arm("reshard.verified", Fault::Pause);
+    let mut client = cluster.router.client();
+    let changing = std::thread::spawn(move || client.execute(&statement, &[]));
+    cluster.router.await_fault("reshard.verified");
+    let backup = cluster.router.backup();
+    cluster.router.release("reshard.verified");
+    changing.join().expect("it ends").expect("it is decided");
+    cluster.router.restore(backup);
+    take_over(&cluster);
+    cluster
+}
+
+#[test]
+fn a_change_of_layout_that_a_lost_router_has_decided_is_completed() {
+    let cluster = restored_in_a_change(format!("SELECT docshard.unshard_collection('{NS}', 'shard1')"));
+    wait_until("the change is completed", PATIENCE, || {
+        recover(&cluster);
+        cluster.router.value::<i64>("SELECT count(*) FROM docshard.resharding WHERE state <> 'done'") == 0
+    });
+    assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard.collections WHERE key IS NULL"), 1);
+    assert_eq!(count(&cluster), 6);
+    cluster.router.psql(&insert(103));
+    let checked: Value = cluster.router.value(&format!("SELECT docshard.check_collection('{NS}')"));
+    assert!(checked["violations"].as_array().is_none_or(Vec::is_empty), "{checked}");
+    assert_eq!(orphans(&cluster).trim(), "");
+}
+
+/// The router itself has a part of the copy, which is as old as the backup: it cannot be completed, and nothing may be dropped.
+#[test]
+fn a_change_of_layout_that_the_backup_has_only_a_part_of_is_left_to_the_administrator() {
+    let cluster = restored_in_a_change(format!("SELECT docshard.reshard_collection('{NS}', '{{\"_id\": 1}}')"));
+    let stored = |node: &Node| {
+        let table: String = node.value("SELECT 'docshard_data.c' || collection_id FROM docshard_data.placement");
+        node.value::<i64>(&format!("SELECT count(*) FROM {table}"))
+    };
+    let documents = || cluster.shards.iter().map(stored).sum::<i64>();
+    let before = documents();
+    assert!(before > 0, "the shards have documents of the new layout");
+    let error = "SELECT coalesce(error, '') FROM docshard.resharding WHERE state = 'running'";
+    wait_until("it is looked at", PATIENCE, || {
+        recover(&cluster);
+        cluster.router.value::<String>(error).contains("another router has decided")
+    });
+    let abort = format!("SELECT docshard.abort_reshard_collection('{NS}')");
+    let refused = cluster.router.client().execute(&abort, &[]).expect_err("it is decided");
+    assert!(refused.as_db_error().is_some_and(|error| error.message().contains("another router")), "{refused:?}");
+    recover(&cluster);
+    assert_eq!(documents(), before);
+}
+
 /// Accepting shards makes no router of a copy: only a take-over compares its catalog with the shards.
 #[test]
 fn an_old_copy_does_not_become_the_router_by_accepting_shards() {

@@ -13,7 +13,7 @@ use crate::catalog::cluster::shard::Shard;
 use crate::pg::error::{Error, Result};
 use crate::pg::security::user;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
-use crate::store::{placements, transactions};
+use crate::store::{collections, placements, transactions};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
 use docshard_core::error::sqlstate;
@@ -117,13 +117,23 @@ impl Suspicion {
             match self.0.get_mut(&shard.id) {
                 Some(waits) => {
                     waits.retain(|gid| seen.prepared.contains(gid));
-                    return Ok(waits.is_empty().then(|| refusal(&shard.name, &[behind])));
+                    let is_behind = waits.is_empty() && is_in_catalog(collection)?;
+                    return Ok(is_behind.then(|| refusal(&shard.name, &[behind])));
                 }
                 None => drop(self.0.insert(shard.id, may_bring_forward(&shard, &seen)?)),
             }
         }
         Ok(None)
     }
+}
+
+/// True if the collection is still in the catalog. A drop and a change of layout are committed there, then at the shards, and only then are
+/// the sessions' caches invalid: a session may see the shard before it sees the catalog.
+fn is_in_catalog(collection: &Collection) -> Result<bool> {
+    user::as_extension_owner(|| {
+        let _snapshot = ActiveSnapshot::latest();
+        Ok(collections::read_id(&collection.namespace)? == Some(collection.id))
+    })
 }
 
 /// The remote shard that an error names as its place.

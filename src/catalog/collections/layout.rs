@@ -255,15 +255,34 @@ pub fn replace(of: &Collection, copy: &Copy, layout: &Layout) -> Result<()> {
     }
     placements::set_version(copy.id, &shards, version)?;
     call_on_all(&placements::shards(of.id)?, &DropTable { collection: of.id })?;
-    collections::complete_copy(copy.id, of.id)?;
-    store::indexes::complete_copy(copy.id, of.id)?;
-    collections::delete(of.id)?;
-    collections::rename(copy.id, &of.namespace)?;
+    rename_copy(of.id, copy.id, &of.namespace)?;
     if let Some(ranges) = &layout.zones {
         store_zones(&of.namespace, &layout.key, ranges)?;
     }
     move_rights(copy.id, &of.namespace)?;
     change::touch(copy.id)
+}
+
+/// Gives a copy the collection's name, and deletes the collection from the catalog.
+fn rename_copy(of: i32, copy: i32, namespace: &str) -> Result<()> {
+    collections::complete_copy(copy, of)?;
+    store::indexes::complete_copy(copy, of)?;
+    collections::delete(of)?;
+    collections::rename(copy, namespace)
+}
+
+/// The catalog's part of [`replace`], when the shards' parts are done. The caller has locked the collection's row. A zone's ranges of
+/// another key are lost.
+pub fn take_name(of: i32, copy: i32, namespace: &str, keeps_key: bool) -> Result<()> {
+    let version = change::next_version(copy)?;
+    placements::set_version(copy, &placements::shards(copy)?, version)?;
+    pending_drops::drop_everywhere(&placements::shards(of)?, Dropped::Collection(of), namespace)?;
+    rename_copy(of, copy, namespace)?;
+    if !keeps_key {
+        zones::forget(namespace)?;
+    }
+    move_rights(copy, namespace)?;
+    change::touch(copy)
 }
 
 fn store_zones(namespace: &str, key: &KeyPattern, ranges: &[ZoneRange]) -> Result<()> {

@@ -125,6 +125,19 @@ impl Step {
             _ => return None,
         })
     }
+
+    /// As [`Step::of`], for a change of a collection's layout.
+    pub fn of_layout(state: &str, step: &str) -> Option<Self> {
+        Some(match (state, step) {
+            ("committed", _) => Self::Settle,
+            ("aborted", _) => Self::Recovery,
+            ("running", "registered" | "preparing") => Self::Register,
+            ("running", "waiting for writers") => Self::Capture,
+            ("running", "cloning") => Self::Clone,
+            ("running", "catching up") => Self::CatchUp,
+            _ => return None,
+        })
+    }
 }
 
 impl fmt::Display for Accident {

@@ -171,6 +171,18 @@ pub(in crate::catalog) fn join_local(id: i32) -> Result<()> {
     make_server(LOCAL, &own, &Login { user, password: Some(password) })
 }
 
+/// Creates what a session to this database needs, if no shard was ever added. Runs in the caller's transaction; sessions can be opened
+/// after its commit.
+///
+/// # Errors
+/// `Unauthorized` if the extension's owner may not create roles.
+pub fn reach_this_database() -> Result<()> {
+    if server::foreign_server_oid(&server_name(LOCAL)).is_some() {
+        return Ok(());
+    }
+    join_local(local_id()?)
+}
+
 /// Corrects the foreign server of this database, which has become the router, here and at the given shards: a copy has the address of the
 /// former router's database, which answers as this one does. An address such as 127.0.0.1 leads here from here, and elsewhere from a
 /// shard. Returns the new address here; None if the server leads here.

@@ -94,6 +94,17 @@ impl Run {
                      WHERE state <> 'done'"
                         .to_owned(),
                 ));
+                checks.push((
+                    "changes of layout",
+                    "SELECT format('%s %s %s %s', id, state, step, error) FROM docshard_catalog.resharding \
+                     WHERE state <> 'done'"
+                        .to_owned(),
+                ));
+                checks.push((
+                    "copies",
+                    "SELECT namespace FROM docshard_catalog.collections WHERE namespace LIKE '%.system.resharding.%'"
+                        .to_owned(),
+                ));
                 checks.push(("decisions", "SELECT gid FROM docshard_catalog.transactions".to_owned()));
             }
             for (what, sql) in checks {

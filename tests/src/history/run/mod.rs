@@ -4,6 +4,7 @@
 
 mod accidents;
 mod at_rest;
+mod layouts;
 mod moves;
 mod shuffler;
 
