@@ -51,7 +51,10 @@ pub(super) fn complete(row: &Resharding) -> Result<bool> {
     change::lock(&row.namespace)?;
     layout::take_name(row.collection, row.copy_id, &row.namespace, row.keeps_key)?;
     if !resharding::advance(row.id, State::Running, State::Committed)? {
-        return Err(super::abort::aborted());
+        return Err(error!(
+            Kind::ReshardCollectionAborted,
+            "{} of {} was aborted meanwhile", row.command, row.namespace
+        ));
     }
     let details = json!({"resharding": row.id, "decidedBy": "a former router"});
     change::log(&row.command, Some(&row.namespace), &details)?;
