@@ -25,8 +25,8 @@ pub(super) fn kind_of(read: &Read<'_>) -> &'static str {
     }
 }
 
-/// Samples a read, by the text of its filter.
-pub(super) fn read(collection: &Collection, kind: &'static str, filter: &str) {
+/// Samples a read, whose filter has the text that `filter` returns.
+pub(super) fn read(collection: &Collection, kind: &'static str, filter: impl FnOnce() -> String) {
     if let Some(every_us) = collection.sampled_every_us {
         sample(collection, every_us, kind, filter, None, true);
     }
@@ -40,11 +40,15 @@ pub(super) fn write(collection: &Collection, write: &Write<'_>) {
         Some(_) => "update",
         None => "delete",
     };
-    sample(collection, every_us, kind, &write.query.text, write.modification, write.many);
+    sample(collection, every_us, kind, || write.query.text(), write.modification, write.many);
 }
 
 /// Samples a write of the document whose key is the filter; without a modification, a deletion.
-pub(super) fn keyed_write(collection: &Collection, filter: &str, modification: Option<&Modification>) {
+pub(super) fn keyed_write(
+    collection: &Collection,
+    filter: impl FnOnce() -> String,
+    modification: Option<&Modification>,
+) {
     if let Some(every_us) = collection.sampled_every_us {
         let kind = if modification.is_some() { "update" } else { "delete" };
         sample(collection, every_us, kind, filter, modification, false);
@@ -55,12 +59,13 @@ fn sample(
     collection: &Collection,
     every_us: i64,
     kind: &str,
-    filter: &str,
+    filter: impl FnOnce() -> String,
     modification: Option<&Modification>,
     many: bool,
 ) {
     // A filter that is too long must not make room for another one, or the samples would not be representative.
     mailbox::send(collection.id, every_us, || {
+        let filter = filter();
         let modification = modification.map(|known| known.text.as_str()).filter(|text| text.len() <= MAX_BYTES);
         (filter.len() <= MAX_BYTES).then(|| {
             json!({

@@ -92,7 +92,7 @@ pub fn aggregate(
         let Some(collection) = collection else {
             return Results::over(find::find(namespace, query, options)?, pipeline, execution);
         };
-        sampling::read(&collection, "aggregate", &query.text);
+        sampling::read(&collection, "aggregate", || query.text());
         let search = session::search(&collection, query)?;
         execute::unless_declined(Allowed::All(&session::declined()), |allowed| {
             let planned = pipeline::plan(&search, options, (pipeline, *on_disk), allowed)?;

@@ -136,7 +136,7 @@ fn update_in(collection: &Collection, updates: &[KeyedUpdate]) -> Result<Vec<Key
             continue;
         }
         keys.push(KeyRange::point(&skey));
-        sampling::keyed_write(collection, &update.query.text, Some(&update.modification));
+        sampling::keyed_write(collection, || update.query.text(), Some(&update.modification));
         let group = groups.entry(collection.map.owner(&skey)).or_default();
         group.positions.push(position);
         group.skeys.push(skey);
