@@ -17,3 +17,5 @@ pub mod sql;
 pub mod cluster;
 
 pub mod routing;
+
+pub mod advice;

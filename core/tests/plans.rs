@@ -89,6 +89,7 @@ fn collection(key: &Json, indexes: &[Json], documents: &[Json], owners: &[ShardI
         indexes: (1..).zip(indexes).map(|(id, keys)| index(id, keys)).collect(),
         map: Rc::new(map),
         key,
+        sampled_every_us: None,
     };
     (collection, stored)
 }

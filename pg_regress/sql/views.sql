@@ -23,5 +23,5 @@ SELECT c.oid::regclass FROM pg_class c
  WHERE c.relnamespace IN ('docshard_catalog'::regnamespace, 'docshard_data'::regnamespace) AND c.relkind IN ('r', 'S')
    AND EXISTS (SELECT FROM pg_depend d WHERE d.objid = c.oid AND d.deptype = 'e')
    AND NOT EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'docshard' AND c.oid = ANY (e.extconfig))
-   AND c.relname NOT IN ('service', 'rotation', 'tables', 'numbered_writes');
+   AND c.relname NOT IN ('service', 'rotation', 'tables', 'numbered_writes', 'sampled_statements', 'sampled_statements_id_seq');
 SELECT docshard.drop_database('vw');

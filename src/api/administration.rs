@@ -13,7 +13,7 @@ use crate::operation::arguments::Arguments;
 use crate::operation::calls::with_options;
 use crate::operation::chunks::{self, ChunkSelector, MoveRange};
 use crate::operation::request_parts::Specification::Text;
-use crate::operation::{balancer, cluster, collections, inspect, resharding, shards, table};
+use crate::operation::{balancer, cluster, collections, inspect, query_analyzer, resharding, shard_key, shards, table};
 use crate::pg::client::sole_call;
 use crate::pg::datum::json::Json;
 use crate::pg::datum::jsonb::RawJsonb;
@@ -48,6 +48,12 @@ json_functions! {
         with_options(&options, &table::MOVE_COLLECTION, |options| resharding::move_to(ns, shard, options));
     compact(ns: &str, options: default!(Json, "'{}'")) =>
         with_options(&options, &table::COMPACT, |options| resharding::compact(ns, options));
+    configure_query_analyzer(ns: &str, options: Json) =>
+        with_options(&options, &table::CONFIGURE_QUERY_ANALYZER, |options| query_analyzer::configure(ns, options));
+    analyze_shard_key(ns: &str, key: Json, options: default!(Json, "'{}'")) =>
+        with_options(&options, &table::ANALYZE_SHARD_KEY, |options| shard_key::analyze(ns, &key.parse(Role::Order)?, options));
+    suggest_shard_key(ns: &str, options: default!(Json, "'{}'")) =>
+        with_options(&options, &table::SUGGEST_SHARD_KEY, |options| shard_key::suggest(ns, options));
     drop_index(ns: &str, name: &str) => index_removal::drop(ns, name).map(|()| json!({"ok": 1}));
     drop_indexes(ns: &str, indexes: default!(Json, "'\"*\"'")) => collections::drop_indexes(ns, &indexes.parse(Role::Order)?);
     nullable expire_now(ns: default!(Option<&str>, "NULL")) => collections::expire(ns);

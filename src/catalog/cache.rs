@@ -234,6 +234,7 @@ fn load(namespace: &str, cached: Option<Rc<Collection>>) -> Result<Option<Rc<Col
         map,
         placements: placements.iter().map(|placement| (placement.shard, placement.version)).collect(),
         indexes: store::indexes::read(id)?.into_iter().map(index).collect::<Result<_>>()?,
+        sampled_every_us: definition.sampled_every_us,
     })))
 }
 

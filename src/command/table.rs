@@ -5,7 +5,7 @@ use super::request::{Command, Run};
 use super::{aggregate, bulk_write, cluster, collections, documents, explain, find, information, server, users, write};
 use crate::operation::arguments::{Conflict, Field, Fields, Type, may, must};
 use crate::operation::table::*;
-use crate::operation::{self, balancer, chunks, resharding, shards};
+use crate::operation::{self, balancer, chunks, query_analyzer, resharding, shard_key, shards};
 
 const fn command(name: &'static str, target: Type, fields: Fields, help: &'static str, run: Run) -> Command {
     Command {
@@ -266,6 +266,12 @@ commands! {
     "abortMoveCollection" writes admin(String) NONE
         => [ABORT_RESHARD_COLLECTION] |it| it.answer(&ABORT_RESHARD_COLLECTION, || resharding::abort(it.target_text(), Some("moveCollection"))),
         "end moveCollection";
+    "configureQueryAnalyzer" writes admin(String) ANALYZER_OPTIONS
+        => [CONFIGURE_QUERY_ANALYZER] |it| it.answer(&CONFIGURE_QUERY_ANALYZER, || query_analyzer::configure(it.target_text(), &it.fields)),
+        "sample the statements of a collection";
+    "analyzeShardKey" reads admin(String) ANALYZE_COMMAND
+        => [ANALYZE_SHARD_KEY] |it| it.answer(&ANALYZE_SHARD_KEY, || shard_key::analyze(it.target_text(), it.json("key"), &it.fields)),
+        "report how suitable a shard key is";
     "split" writes admin(String) SPLIT_COMMAND
         => [SPLIT_AT SPLIT_FIND; SPLIT_CONFLICTS] cluster::split, "split a chunk";
     "moveChunk" | "movechunk" writes admin(String) MOVE_CHUNK_COMMAND

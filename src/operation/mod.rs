@@ -6,7 +6,7 @@
 //! * [`request_parts`]: specifications and other parts of requests.
 //! * [`sink`]: writes what a pipeline makes.
 //! * [`reading`], [`writing`], [`find_and_modify`], [`bulk_write`]: documents.
-//! * [`collections`], [`chunks`], [`resharding`], [`shards`], [`balancer`]: administration.
+//! * [`query_analyzer`], [`shard_key`]: advice on shard keys. [`collections`], [`chunks`], [`resharding`], [`shards`], [`balancer`]: administration.
 //! * [`users`]: users and roles, which are PostgreSQL's.
 //! * [`calls`]: the SQL functions for documents, whose arguments are texts.
 //! * [`rights`]: checks who may run an operation, if no statement calls its SQL function, so that PostgreSQL does not check it.
@@ -27,10 +27,12 @@ pub mod concerns;
 pub mod errors;
 pub mod find_and_modify;
 pub mod inspect;
+pub mod query_analyzer;
 pub mod reading;
 pub mod request_parts;
 pub mod resharding;
 pub mod rights;
+pub mod shard_key;
 pub mod shards;
 pub mod sink;
 pub mod table;

@@ -394,6 +394,18 @@ pub const RESHARD_COLLECTION_COMMAND: Fields = &[
 pub const REFINE_COMMAND: Fields = &[&[must("key", Order), may("enforceUniquenessCheck", Bool)], PATIENCE];
 pub const UNSHARD_COMMAND: Fields = &[&[may("toShard", String)], PATIENCE];
 pub const MOVE_COLLECTION_COMMAND: Fields = &[&[must("toShard", String)], PATIENCE];
+/// What is analysed, and how many documents are read.
+const ANALYZING: &[Field] = &[
+    may("keyCharacteristics", Bool).or_true(),
+    may("readWriteDistribution", Bool).or_true(),
+    may("sampleRate", Any),
+    may("sampleSize", Integer),
+];
+/// The number of shards that is assumed.
+const REPLAYING: &[Field] = &[may("shards", Integer)];
+pub const ANALYZE_COMMAND: Fields = &[&[must("key", Order)], ANALYZING, REPLAYING];
+pub const ANALYZER_OPTIONS: Fields = &[&[must("mode", Choice(&["full", "off"])), may("samplesPerSecond", Any)]];
+
 // Chunks.
 
 const FORCE_JUMBO: &[Field] = &[may("forceJumbo", Bool)];
@@ -441,7 +453,7 @@ pub const BALANCING_OPTIONS: Fields = &[&[may("chunkSize", Integer)]];
 operations! {
     FIND = "find" &[FINDING, LIMIT, RANGE, LET, PARTIAL, COMMENT];
     FIND_ONE = "find_one" &[FINDING, RANGE, LET, PARTIAL, COMMENT];
-    EXPLAIN = "explain" FIND.options;
+    EXPLAIN = "explain" &[FINDING, LIMIT, RANGE, LET, PARTIAL, COMMENT, &[may("shardKey", Order)]];
     EXPLAIN_AGGREGATE = "explain" AGGREGATE.options;
     COUNT = "count_documents" &[&[may("skip", Integer), may("limit", Integer)], CHOICE, LET, COMMENT];
     DISTINCT = "distinct" &[CHOICE, LET, COMMENT];
@@ -478,6 +490,9 @@ operations! {
     UNSHARD_COLLECTION = "unshard_collection" &[PATIENCE];
     MOVE_COLLECTION = "move_collection" &[PATIENCE];
     COMPACT = "compact" &[&[may("dryRun", Bool)], PATIENCE];
+    CONFIGURE_QUERY_ANALYZER = "configure_query_analyzer" ANALYZER_OPTIONS;
+    ANALYZE_SHARD_KEY = "analyze_shard_key" &[ANALYZING, REPLAYING];
+    SUGGEST_SHARD_KEY = "suggest_shard_key" &[&[may("sampleSize", Integer)], REPLAYING];
     CHECK_COLLECTION = "check_collection" &[&[may("limit", Integer)]];
     SPLIT_AT = "split_at" &[];
     SPLIT_FIND = "split_find" &[];

@@ -11,6 +11,7 @@ use crate::catalog::collections::duplicate;
 use crate::catalog::collections::namespace::check_writable;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
+use crate::router::sampling;
 use crate::router::writes::modification;
 use crate::router::writes::modify;
 use docshard_core::cluster::targeting::point;
@@ -25,6 +26,7 @@ use std::rc::Rc;
 /// Returns the outer None if this path does not apply, and the inner None if there is no such document.
 pub fn find_one(namespace: &str, filter: &str) -> Result<Option<Option<RawJsonb>>> {
     with_key(namespace, filter, false, |collection, destination, key| {
+        sampling::read(collection, "find", || filter.to_owned());
         execute::document(collection, destination, &select::document(collection, key))
     })
 }
@@ -38,6 +40,7 @@ pub fn update_one(namespace: &str, filter: &str, update: &str, sole: bool) -> Re
             return Ok(None);
         }
         check_writable(namespace)?;
+        sampling::keyed_write(collection, || filter.to_owned(), Some(&modification));
         modify::update_by_key(collection, &[destination], &modification, key, sole)
             .map(Some)
             .map_err(|error| duplicate::translate(collection, error))
@@ -49,6 +52,7 @@ pub fn update_one(namespace: &str, filter: &str, update: &str, sole: bool) -> Re
 pub fn delete_one(namespace: &str, filter: &str, sole: bool) -> Result<Option<WriteResult>> {
     with_key(namespace, filter, true, |collection, destination, key| {
         check_writable(namespace)?;
+        sampling::keyed_write(collection, || filter.to_owned(), None);
         modify::delete_by_key(collection, &[destination], key, sole)
     })
 }

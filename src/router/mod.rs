@@ -4,6 +4,7 @@
 //! [`explain`] shows. Each module imports only modules that come before it in this list:
 //!
 //! * [`session`]: what requests and plans take from the session.
+//! * [`sampling`]: samples statements for advice on shard keys.
 //! * [`lost_shards`], [`rows`]: results. [`merged_rows`]: the rows of several shards as one ordered stream.
 //! * [`fresh_map`]: runs an operation again with a newer map when a shard answered that the map was stale.
 //! * [`numbered`]: the number of a write that its client may send again, and that is executed once.
@@ -27,5 +28,6 @@ pub mod merged_rows;
 pub mod numbered;
 pub mod reads;
 pub mod rows;
+pub mod sampling;
 pub mod session;
 pub mod writes;

@@ -25,6 +25,8 @@ rows! {
         collation: Option<Json> = "collation_spec",
         /// what is set for its validation, as JSON
         validation: Option<String> = "to_jsonb(collections) ->> 'validation'",
+        /// statements are sampled, at most one in this number of microseconds; None: they are not
+        sampled_every_us: Option<i64> = "(to_jsonb(collections) ->> 'sampled_every_us')::pg_catalog.int8",
     }
 
     /// A collection's row while it is locked.
@@ -230,6 +232,16 @@ statements! {
         run "UPDATE docshard_catalog.collections SET validation = $2 WHERE id = $1"
     }
 
+    /// Sets that statements are sampled, at most one in this number of microseconds; None: that they are not.
+    pub fn set_sampling(id: i32, every_us: Option<i64>) {
+        run "UPDATE docshard_catalog.collections SET sampled_every_us = $2 WHERE id = $1"
+    }
+
+    /// True if statements of any collection are sampled; none are before the extension is updated.
+    pub fn any_is_sampled() -> bool {
+        run "SELECT FROM docshard_catalog.collections WHERE to_jsonb(collections) ->> 'sampled_every_us' IS NOT NULL LIMIT 1"
+    }
+
     /// Changes its name, to one in the same database.
     pub fn rename(id: i32, namespace: &str) {
         run "UPDATE docshard_catalog.collections SET namespace = $2 WHERE id = $1"
@@ -237,7 +249,8 @@ statements! {
 
     /// Gives a copy what does not depend on the layout: the collection's own chunk size, whether it is balanced, and when it was created.
     pub fn complete_copy(copy: i32, collection: i32) {
-        run "UPDATE docshard_catalog.collections c SET chunk_size_mb = o.chunk_size_mb, balance = o.balance, created_at = o.created_at \
+        run "UPDATE docshard_catalog.collections c SET chunk_size_mb = o.chunk_size_mb, balance = o.balance, created_at = o.created_at, \
+               sampled_every_us = o.sampled_every_us \
              FROM docshard_catalog.collections o WHERE c.id = $1 AND o.id = $2"
     }
 

@@ -26,6 +26,7 @@ pub mod pending_drops;
 pub mod placements;
 pub mod resharding;
 pub mod rotation;
+pub mod sampled_statements;
 pub mod settings;
 pub mod shards;
 pub mod transactions;
@@ -64,7 +65,7 @@ pub fn may_use() -> bool {
 }
 
 /// Tables that only the extension's owner may read.
-pub const SECRET: &str = "docshard_catalog.rotation, docshard_catalog.lost_shards";
+pub const SECRET: &str = "docshard_catalog.rotation, docshard_catalog.lost_shards, docshard_catalog.sampled_statements";
 
 statements! {
     /// The last number that a table has given out.

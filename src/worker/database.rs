@@ -4,6 +4,7 @@ use super::activity;
 use super::expiry::Expiry;
 use super::own_process::{FREE, KEEPER_KIND, WORKER, enter, report};
 use super::pulse::Pulse;
+use super::samples;
 use crate::catalog::cache;
 use crate::catalog::cluster::{contacts, field_order, history, identity, nodes, pending_drops, rotation, settings};
 use crate::catalog::collections::last_sizes;
@@ -81,7 +82,9 @@ fn has_work() -> Result<bool> {
         || store::transactions::exist()?
         || store::index_builds::exist()?
         || store::indexes::exist_expiring()?
-        || once::exist()?)
+        || once::exist()?
+        || store::collections::any_is_sampled()?
+        || store::sampled_statements::exist()?)
 }
 
 fn serve(database: Oid) {
@@ -122,6 +125,7 @@ fn serve(database: Oid) {
         if let Err(error) = prune.round() {
             pgrx::log!("docshard worker: {}", error.message);
         }
+        samples::store();
         expiry.round();
         activity::show("balancing");
         let outcome = balancer.round();
@@ -133,6 +137,7 @@ fn serve(database: Oid) {
         }
         let rest = pause(interval, failures, outcome.rest);
         rest_until(database, expiry.due().min(Instant::now() + rest), wakes, || {
+            samples::store();
             // A copy of the router must not advance the shards' counters.
             if is_free() {
                 activity::show("advancing the counters of shards");
@@ -162,6 +167,7 @@ fn fulfil_duties(counted: &mut Option<Instant>) {
     if counted.is_none_or(|at| at.elapsed() >= COUNT_INTERVAL) {
         activity::show("forgetting numbered writes");
         forget_numbered_writes();
+        samples::forget_excess();
         activity::show("noting the sizes of collections");
         last_sizes::note_all().unwrap_or_else(|error| report(&error, ""));
         *counted = Some(Instant::now());

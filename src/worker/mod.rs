@@ -19,6 +19,7 @@ mod keeper;
 mod launcher;
 mod own_process;
 mod pulse;
+mod samples;
 
 use crate::pg::error::Result;
 use crate::pg::process;
@@ -42,6 +43,7 @@ pub fn init() {
     process::set_default(c"max_prepared_transactions", MAX_PREPARED);
     process::set_default(c"max_worker_processes", MAX_WORKERS);
     process::define(main);
+    process::mailbox::define();
     // While pg_upgrade runs, workers must neither write nor stay in a database that it replaces.
     if !process::is_pg_upgrade() {
         process::register("docshard launcher", Duration::from_secs(5));

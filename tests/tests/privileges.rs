@@ -475,6 +475,12 @@ fn commands() -> Vec<(&'static str, &'static str, Json)> {
             "refine_collection_shard_key",
             json!({"refineCollectionShardKey": "test.own", "key": {"k": 1, "m": 1}}),
         ),
+        (
+            "admin",
+            "configure_query_analyzer",
+            json!({"configureQueryAnalyzer": "test.own", "mode": "full", "samplesPerSecond": 1}),
+        ),
+        ("admin", "analyze_shard_key", json!({"analyzeShardKey": "test.own", "key": {"k": 1}})),
         ("admin", "unshard_collection", json!({"unshardCollection": "test.own"})),
         ("admin", "abort_reshard_collection", json!({"abortUnshardCollection": "test.own"})),
         ("admin", "move_collection", json!({"moveCollection": "test.own", "toShard": "shard0"})),

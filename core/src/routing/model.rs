@@ -195,6 +195,8 @@ pub struct Collection {
     pub placements: BTreeMap<ShardId, i64>,
     /// secondary indexes
     pub indexes: Vec<Index>,
+    /// statements are sampled, at most one in this number of microseconds; None: they are not
+    pub sampled_every_us: Option<i64>,
 }
 
 impl Collection {

@@ -1,4 +1,4 @@
-//! Deletes entries of the changelog and ended moves that are older than the number of days in the settings.
+//! Deletes entries of the changelog, ended moves and sampled statements that are older than the number of days in the settings.
 
 use super::settings;
 use crate::pg::error::Result;
@@ -20,6 +20,7 @@ const KEPT: &[(&str, DeleteOld)] = &[
     ("changelog_days", store::changelog::delete_old),
     ("migrations_days", store::migrations::delete_old),
     ("migrations_days", store::resharding::delete_old),
+    ("samples_days", store::sampled_statements::delete_old),
 ];
 
 /// The worker's part.

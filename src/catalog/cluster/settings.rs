@@ -123,6 +123,12 @@ pub const SETTINGS: &[Setting] = &[
         kind: SettingKind::Integer(0, 36_500),
         description: "days to show ended moves in docshard.migrations; 0: for ever",
     },
+    Setting {
+        name: "samples_days",
+        default: "7",
+        kind: SettingKind::Integer(1, 3650),
+        description: "days to keep sampled statements of a collection (configure_query_analyzer), of which it keeps 100,000 at most",
+    },
 ];
 
 /// The current value of every setting, in the order of [`SETTINGS`].

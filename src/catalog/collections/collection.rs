@@ -136,6 +136,17 @@ pub fn set_chunk_size(name: &str, mb: Option<i32>) -> Result<()> {
     change::log("configureCollectionBalancing", Some(name), &json!({"chunkSize": mb}))
 }
 
+/// Sets that statements of a collection are sampled, at most one in this number of microseconds, or that they are not; returns what was set.
+/// Errors: `NamespaceNotFound`.
+pub fn set_sampling(name: &str, every_us: Option<i64>) -> Result<Option<i64>> {
+    let locked = change::lock(name)?;
+    let before = cache::get(name)?.sampled_every_us;
+    collections::set_sampling(locked.id, every_us)?;
+    change::log("configureQueryAnalyzer", Some(name), &json!({"everyMicros": every_us}))?;
+    change::touch(locked.id)?;
+    Ok(before)
+}
+
 /// Drops a collection, its documents and its metadata, everywhere, or a view; true if there was one.
 /// Errors: `ConflictingOperationInProgress`, `LockTimeout`; the shards' errors.
 pub fn drop(name: &str) -> Result<bool> {

@@ -7,8 +7,9 @@ use super::missing_grant;
 use crate::catalog::cache;
 use crate::catalog::cluster::identity;
 use crate::pg::error::{Error, Result};
+use crate::pg::security::user::extension_owner;
+use crate::pg::server;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
-use crate::pg::{security::user, server};
 use crate::remote::Role;
 use crate::store::grants as store;
 use docshard_core::error::Kind;
@@ -81,6 +82,20 @@ pub fn require(collection: &Collection, level: Level) -> Result<Role> {
     })
 }
 
+/// Checks that the caller of a function for administration, which runs with its owner's rights, may read a collection.
+/// Errors: `Unauthorized`.
+pub fn require_of_caller(collection: &Collection) -> Result<()> {
+    let user = server::outer_user();
+    let covers =
+        |grant: &Grant| grant.covers(&collection.namespace) && server::has_privileges_of(user, grant.role.into());
+    if server::outer_user_is_superuser() || user == extension_owner()? || all()?.iter().any(covers) {
+        return Ok(());
+    }
+    let (namespace, level) = (&collection.namespace, Level::Read.name());
+    let hint = missing_grant::hint_of(&server::outer_user_name(), level, namespace);
+    Err(Error::new(Kind::Unauthorized, format!("permission denied to {level} {namespace}")).with_hint(hint))
+}
+
 /// As [`require`]; None if nothing was granted.
 fn role_of(collection: &Collection, level: Level) -> Result<Option<Role>> {
     let generation = cache::generation()?;
@@ -98,7 +113,7 @@ fn role_of(collection: &Collection, level: Level) -> Result<Option<Role>> {
     let (owner, grants) = match known {
         Some(known) => known,
         None => {
-            let (owner, grants) = (user::extension_owner()?, Rc::new(all()?));
+            let (owner, grants) = (extension_owner()?, Rc::new(all()?));
             KNOWN.set(Some(Known { generation, owner, grants: Rc::clone(&grants) }));
             (owner, grants)
         }

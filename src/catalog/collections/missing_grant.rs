@@ -8,7 +8,12 @@ use serde_json::json;
 
 /// How an administrator grants the current user a level on a resource.
 pub(super) fn hint(level: &str, resource: &str) -> String {
-    let role = quote_literal(&server::user_name(server::current_user()));
+    hint_of(&server::user_name(server::current_user()), level, resource)
+}
+
+/// As [`hint`], for a role.
+pub(super) fn hint_of(role: &str, level: &str, resource: &str) -> String {
+    let role = quote_literal(role);
     let options = quote_literal(&json!({level: resource}).to_string());
     format!(
         "An administrator can grant it: docshard.grant_access({role}, {options}); or membership of a role that has it."

@@ -5,6 +5,7 @@ use crate::catalog::collections::namespace;
 use crate::operation::arguments::{Arguments, Form};
 use crate::operation::reading::{self, Count, Found};
 use crate::operation::request_parts::{Shared, Specification};
+use crate::operation::shard_key;
 use crate::operation::table::{self, Operation};
 use crate::pg::datum::json::Json;
 use crate::pg::datum::jsonb::RawJsonb;
@@ -91,6 +92,10 @@ pub fn explain(ns: &str, filter: &Json, options: &Json, verbosity: &str) -> Resu
         namespace::split(ns)?;
         let filter = Specification::Text(text);
         with_options(options, &table::EXPLAIN, |options| {
+            if let Some(key) = options.get("shardKey") {
+                let found = reading::find_options(ns, options)?;
+                return shard_key::explain_assumed(ns, &reading::find_query(filter, &found)?, &found, key);
+            }
             let stages = || reading::find_stages(filter, options);
             match reading::explain_view(ns, stages, Shared::of(options, None), verbosity)? {
                 Some(explained) => Ok(explained),

@@ -5,6 +5,7 @@
 
 pub mod child;
 pub mod job;
+pub mod mailbox;
 pub mod settings;
 pub mod timeout;
 

@@ -9,6 +9,7 @@ use crate::pg::stages;
 use crate::router::execute::{self, Documents};
 use crate::router::fresh_map::read_with_fresh_map;
 use crate::router::rows::ShardRow;
+use crate::router::sampling;
 use crate::router::session;
 use docshard_core::query::stage::{Collections, Input, Memory, Pipeline, Resources};
 use docshard_core::routing::model::Collection;
@@ -91,6 +92,7 @@ pub fn aggregate(
         let Some(collection) = collection else {
             return Results::over(find::find(namespace, query, options)?, pipeline, execution);
         };
+        sampling::read(&collection, "aggregate", || query.text());
         let search = session::search(&collection, query)?;
         execute::unless_declined(Allowed::All(&session::declined()), |allowed| {
             let planned = pipeline::plan(&search, options, (pipeline, *on_disk), allowed)?;

@@ -9,6 +9,7 @@ use crate::router::dispatch::reading;
 use crate::router::execute::{self, Documents, Part};
 use crate::router::fresh_map::read_with_fresh_map;
 use crate::router::merged_rows::MergedRows;
+use crate::router::sampling;
 use crate::router::session;
 use docshard_core::routing::plan::conditions::Conditions;
 use docshard_core::routing::plan::destination;
@@ -47,6 +48,7 @@ pub fn find_observed(namespace: &str, query: &Query, options: &FindOptions) -> R
         let Some(collection) = collection else {
             return Ok((Documents::of_streams(config::rows(namespace, query, read)?, u64::MAX), Vec::new()));
         };
+        sampling::read(&collection, "find", || query.text());
         let search = session::search(&collection, query)?;
         execute::unless_declined(Allowed::All(&session::declined()), |allowed| {
             execute::observed_documents(&collection, &read.plan(&search, allowed)?)
@@ -61,6 +63,7 @@ pub fn read(namespace: &str, query: &Query, read: Read<'_>) -> Result<Documents>
         let Some(collection) = collection else {
             return Ok(Documents::of_streams(config::rows(namespace, query, read)?, u64::MAX));
         };
+        sampling::read(&collection, sampling::kind_of(&read), || query.text());
         let search = session::search(&collection, query)?;
         execute::unless_declined(Allowed::All(&session::declined()), |allowed| {
             execute::documents(&collection, &read.plan(&search, allowed)?)

@@ -1,4 +1,4 @@
-//! Reads: [`find`] (and count), [`aggregate`], [`distinct`]; [`inspect`] checks a collection; [`collection_sizes`] measures it.
+//! Reads: [`find`] (and count), [`aggregate`], [`distinct`]; [`inspect`] checks a collection; [`collection_sizes`] measures it; [`key_sample`] reads a sample of it.
 //!
 //! [`statistics`], [`index_stats`], [`cluster_statistics`], [`activity`]: the documents of the stages that describe collections,
 //! indexes, the cluster and its sessions.
@@ -11,4 +11,5 @@ pub mod distinct;
 pub mod find;
 pub mod index_stats;
 pub mod inspect;
+pub mod key_sample;
 pub mod statistics;

@@ -10,6 +10,7 @@ use crate::catalog::collections::namespace::check_writable;
 use crate::pg::error::{Error, Result};
 use crate::router::dispatch::writing::{self, LockRange};
 use crate::router::fresh_map::with_fresh_map;
+use crate::router::sampling;
 use crate::router::session;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::routing::model::Collection;
@@ -135,6 +136,7 @@ fn update_in(collection: &Collection, updates: &[KeyedUpdate]) -> Result<Vec<Key
             continue;
         }
         keys.push(KeyRange::point(&skey));
+        sampling::keyed_write(collection, || update.query.text(), Some(&update.modification));
         let group = groups.entry(collection.map.owner(&skey)).or_default();
         group.positions.push(position);
         group.skeys.push(skey);

@@ -13,6 +13,7 @@ use crate::catalog::collections::{collection, duplicate};
 use crate::pg::error::Result;
 use crate::router::dispatch::writing;
 use crate::router::fresh_map::with_fresh_map;
+use crate::router::sampling;
 use crate::router::session;
 use crate::router::writes::target::{self, WriteTarget};
 use docshard_core::cluster::targeting;
@@ -43,6 +44,7 @@ pub fn write(namespace: &str, write: &Write<'_>) -> Result<WriteResult> {
                 None if write.upsert => collection::create_implicitly(namespace)?,
                 None => return Ok(Some(WriteResult::default())),
             };
+            sampling::write(&collection, write);
             once::claim_for(&collection, write.query, || written_key(&collection, write))?;
             write_once(&collection, write, misses, &mut collisions)
                 .map_err(|error| duplicate::translate(&collection, error))

@@ -77,6 +77,9 @@ pub fn examples(purpose: &str) -> Vec<Value> {
             json!({"upsert": true, "collation": {"locale": "de"}}),
             json!({"arrayFilters": [{"x": 1}], "let": {"v": 1}}),
             json!({"ordered": false}),
+            json!({"mode": "full", "samplesPerSecond": 100}),
+            json!({"shardKey": {"a": 1, "n": "hashed"}}),
+            json!({"sampleSize": 20, "shards": 3, "keyCharacteristics": false}),
         ],
         "command" => vec![
             json!({"find": "c", "filter": {"a": 1}, "sort": {"b": 1}, "batchSize": 1}),
@@ -99,6 +102,8 @@ pub fn examples(purpose: &str) -> Vec<Value> {
             json!({"update": "settings", "updates": [{"q": {"_id": "chunksize"}, "u": {"$set": {"value": 64}}}]}),
             json!({"getMore": 1, "collection": "c"}),
             json!({"listIndexes": "c"}),
+            json!({"analyzeShardKey": "fuzz.c", "key": {"a": 1}, "sampleRate": 0.5}),
+            json!({"configureQueryAnalyzer": "fuzz.c", "mode": "full", "samplesPerSecond": 100}),
             json!({"ping": 1}),
         ],
         "spec" => vec![

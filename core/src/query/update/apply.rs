@@ -173,6 +173,11 @@ impl Update {
         }
     }
 
+    /// True if it could change the value at a path; unlike [`touches`](Self::touches), not for every pipeline.
+    pub fn may_change(&self, path: &str) -> bool {
+        self.touches(path) && (!matches!(self.form, Form::Pipeline(_)) || !self.pipeline_keeps(path))
+    }
+
     /// Parses a document whose fields an update sets.
     ///
     /// # Errors

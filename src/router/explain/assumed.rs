@@ -1,0 +1,62 @@
+//! Plans a find as if the collection had another shard key, over chunks that do not exist, made of a sample of its documents.
+
+use super::statement::{Explained, targets};
+use crate::catalog::cache;
+use crate::pg::error::Result;
+use crate::router::reads::key_sample::{self, Share};
+use crate::router::session;
+use docshard_core::advice::layout::{Cluster, Layout};
+use docshard_core::cluster::chunk_map::{Chunk, ChunkMap, ShardId};
+use docshard_core::error::{Kind, ensure};
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::plan::{self, Allowed, Read};
+use docshard_core::routing::request::options::FindOptions;
+use docshard_core::routing::request::query::Query;
+use docshard_core::values::key::KeyPattern;
+use serde_json::{Value as Json, json};
+use std::rc::Rc;
+
+/// The number of documents of the sample.
+const SAMPLE: u64 = 5000;
+
+/// Plans a find of a collection under another key; nothing is sent to shards but the request for a sample.
+///
+/// # Errors
+/// `NamespaceNotFound`; `CommandNotSupportedOnView`; `Unauthorized`; `ShardKeyNotFound` for a document that cannot have the key.
+pub fn explain(
+    namespace: &str,
+    query: &Query,
+    options: &FindOptions,
+    key: &KeyPattern,
+    chunk_bytes: u64,
+) -> Result<Json> {
+    let collection = cache::get(namespace)?;
+    let sample = key_sample::read(namespace, Share::Documents(SAMPLE), None)?.sample;
+    let shards: Vec<ShardId> = usable_shards()?;
+    ensure!(!shards.is_empty(), Kind::ShardNotFound, "no shard can take data");
+    let cluster = Cluster { shards: shards.len(), chunk_bytes };
+    let layout = Layout::of(key, &sample.keys(key)?, sample.bytes, cluster)?;
+    let owned =
+        layout.map().chunks().map(|chunk| Chunk { shard: shards[chunk.shard as usize % shards.len()], ..chunk });
+    let assumed = Collection {
+        key: key.clone(),
+        unique: false,
+        has_key_index: true,
+        map: Rc::new(ChunkMap::new(owned)?),
+        placements: shards.iter().map(|shard| (*shard, 1)).collect(),
+        ..(*collection).clone()
+    };
+    let search = session::search(&assumed, query)?;
+    let plan = plan::find(&search, options, Allowed::Planned)?;
+    let mut answer = targets(&search, Explained::Read(Read::Find(options)).stage(&plan), &plan);
+    answer["assumed"] = true.into();
+    answer["sampledDocuments"] = json!(sample.len());
+    Ok(answer)
+}
+
+fn usable_shards() -> Result<Vec<ShardId>> {
+    let shards = cache::shards()?;
+    let mut usable: Vec<ShardId> = shards.values().filter(|shard| !shard.draining).map(|shard| shard.id).collect();
+    usable.sort_unstable();
+    Ok(usable)
+}

@@ -1,0 +1,160 @@
+//! Reads a sample of a collection's documents, for advice on shard keys.
+//!
+//! Shards return whole pages of their tables, in the order of storage. The sample keeps a bounded number of documents: when there are more,
+//! every other one is dropped. All keys that were read can be counted nevertheless.
+
+use crate::catalog::cache;
+use crate::pg::error::Result;
+use crate::pg::memory::stages::StageMemory;
+use crate::router::dispatch::reading;
+use crate::router::fresh_map::with_fresh_map;
+use docshard_core::advice::characteristics::{Counted, Counter};
+use docshard_core::advice::sample::{Sample, Sampled};
+use docshard_core::query::stage::Memory;
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::plan::conditions::Conditions;
+use docshard_core::routing::plan::destination::{self, Destination};
+use docshard_core::routing::plan::statement::{DOCUMENT, TWO_NUMBERS};
+use docshard_core::routing::protocol::sql;
+use docshard_core::values::document::raw;
+use docshard_core::values::key::{KeyPattern, KeyRanges};
+
+/// The most documents that a sample keeps, and their most bytes.
+const MAX_KEPT: usize = 20_000;
+const MAX_BYTES: usize = 64 << 20;
+/// In smaller tables, in pages, documents are chosen one by one: a few pages would be no sample.
+const FEW_PAGES: i64 = 500;
+
+/// How many documents are read.
+#[derive(Clone, Copy, Debug)]
+pub enum Share {
+    /// about this many, or all
+    Documents(u64),
+    /// this part of them, from 0 to 1
+    Part(f64),
+}
+
+/// What was read.
+#[derive(Debug)]
+pub struct Read {
+    pub sample: Sample,
+    /// all keys that were read, not only those of the sample; empty without a pattern
+    pub counted: Counted,
+}
+
+/// Reads documents of a collection, and counts their keys by a pattern.
+///
+/// # Errors
+/// `NamespaceNotFound`, `Unauthorized`; `ShardKeyNotFound` for a document that cannot have the key.
+pub fn read(namespace: &str, share: Share, pattern: Option<&KeyPattern>) -> Result<Read> {
+    with_fresh_map(namespace, |collection| {
+        let collection = collection.ok_or_else(|| cache::not_found(namespace))?;
+        let destinations = destination::destinations(&collection, &KeyRanges::all())?;
+        let (pages, total) = size(&collection, &destinations)?;
+        let part = match share {
+            Share::Part(part) => part,
+            Share::Documents(wanted) => wanted as f64 / total.max(1) as f64,
+        };
+        read_part(&collection, &destinations, (part, pages, total), pattern)
+    })
+}
+
+/// The numbers of pages and of documents of all tables, the latter by PostgreSQL's statistics if a table is large.
+fn size(collection: &Collection, destinations: &[Destination]) -> Result<(i64, i64)> {
+    let (conditions, table) = (Conditions::new(collection), collection.table());
+    let sql = format!(
+        "SELECT s.pages, CASE WHEN s.pages <= {FEW_PAGES} OR c.reltuples < 0 OR c.relpages = 0 THEN (SELECT count(*) FROM {table}) \
+           ELSE (c.reltuples / c.relpages * s.pages)::int8 END \
+         FROM pg_catalog.pg_class c, LATERAL (SELECT pg_catalog.pg_relation_size(c.oid) \
+           / pg_catalog.current_setting('block_size')::int8) AS s (pages) \
+         WHERE c.oid = '{table}'::regclass AND {}",
+        conditions.sql()
+    );
+    let statement = conditions.into_statement(sql, TWO_NUMBERS);
+    let (mut pages, mut documents) = (0_i64, 0_i64);
+    for mut stream in reading::read(collection, destinations, &statement)? {
+        for row in stream.rows()? {
+            pages = pages.saturating_add(row.i64(0).max(0));
+            documents = documents.saturating_add(row.i64(1).max(0));
+        }
+    }
+    Ok((pages, documents))
+}
+
+fn read_part(
+    collection: &Collection,
+    destinations: &[Destination],
+    (part, pages, total): (f64, i64, i64),
+    pattern: Option<&KeyPattern>,
+) -> Result<Read> {
+    let conditions = Conditions::new(collection);
+    let way = if pages <= FEW_PAGES { "BERNOULLI" } else { "SYSTEM" };
+    let sample = if part < 1.0 { format!(" TABLESAMPLE {way} ({})", 100.0 * part) } else { String::new() };
+    let sql = format!("SELECT {} FROM {} t{sample} WHERE {}", sql::pack("t.doc"), collection.table(), conditions.sql());
+    let statement = conditions.into_statement(sql, DOCUMENT);
+    let mut sorter = StageMemory::new(true).sorter(None, false)?;
+    let mut kept = Kept::default();
+    let (mut documents, mut bytes) = (0_u64, 0_u64);
+    for mut stream in reading::read(collection, destinations, &statement)? {
+        let mut position = 0_u64;
+        while let Some(row) = stream.next_row()? {
+            let Some(found) = row.document(0)? else { continue };
+            if let (Some(pattern), Some(document)) = (pattern, raw::document(found)) {
+                sorter.add(&pattern.key_of(document)?, &[])?;
+            }
+            bytes += found.len() as u64;
+            position += 1;
+            kept.add(position, found);
+        }
+        kept.end_shard(position);
+        documents += position;
+    }
+    sorter.sort()?;
+    let mut counter = Counter::default();
+    while sorter.advance()? {
+        counter.add(sorter.key());
+    }
+    let total = if part < 1.0 { total.unsigned_abs().max(documents) } else { documents };
+    let average = bytes as f64 / documents.max(1) as f64;
+    let sample = Sample::new(kept.documents, total, (average * total as f64) as u64);
+    Ok(Read { sample, counted: counter.finish() })
+}
+
+/// Documents of a sample while it is read. The place of those of the present shard is their position there, from 1.
+#[derive(Default)]
+struct Kept {
+    documents: Vec<Sampled>,
+    bytes: usize,
+    /// one in two to the power of this is kept
+    halvings: u32,
+    seen: u64,
+}
+
+impl Kept {
+    fn add(&mut self, position: u64, document: &[u8]) {
+        let is_next = self.seen.is_multiple_of(1_u64 << self.halvings.min(63));
+        self.seen += 1;
+        if !is_next {
+            return;
+        }
+        self.bytes += document.len();
+        self.documents.push(Sampled { bytes: document.to_vec(), place: position as f64 });
+        if self.documents.len() > MAX_KEPT || self.bytes > MAX_BYTES {
+            let mut keep = false;
+            self.documents.retain(|_| {
+                keep = !keep;
+                keep
+            });
+            self.bytes = self.documents.iter().map(|document| document.bytes.len()).sum();
+            self.halvings += 1;
+        }
+    }
+
+    /// Makes the positions in a shard's table places from 0 to 1.
+    fn end_shard(&mut self, documents: u64) {
+        // Positions begin with 1, and places of former shards are below.
+        let scale = documents as f64 + 1.0;
+        let of_shard = self.documents.iter_mut().rev().take_while(|document| document.place >= 1.0);
+        of_shard.for_each(|document| document.place /= scale);
+    }
+}
