@@ -264,7 +264,7 @@ fn what_a_recipient_has_prepared_is_in_doubt_if_the_donor_has_gone_on() {
 
 /// The backup has a change of layout under way, which the lost router has decided since: the copy has the only documents.
 fn restored_in_a_change(statement: String) -> Cluster {
-    let mut cluster = cluster();
+    let mut cluster = cluster(2);
     cluster.router.arm("reshard.verified", Fault::Pause);
     let mut client = cluster.router.client();
     let changing = std::thread::spawn(move || client.execute(&statement, &[]));

@@ -157,6 +157,9 @@ fn bson_of(message: &[u8]) -> Vec<u8> {
     writer.finish().expect("short")
 }
 
+/// Work on the bytes of one message after the other.
+type OnBytes = Box<dyn FnMut(&[u8])>;
+
 /// What a document costs that a client of MongoDB stores and reads, in jsonb's order of fields and in the client's.
 fn ordered() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -184,7 +187,7 @@ fn ordered() -> Vec<Case> {
             let _keeping = Keeping::order_if(keeps);
             (0..ROUND).map(message).collect()
         };
-        let each = move |mut work: Box<dyn FnMut(&[u8])>, messages: Vec<Vec<u8>>| -> Work {
+        let each = move |mut work: OnBytes, messages: Vec<Vec<u8>>| -> Work {
             let mut n = 0;
             Box::new(move || {
                 let _keeping = Keeping::order_if(keeps);

@@ -28,7 +28,7 @@ struct PerDocument {
 #[derive(Debug)]
 enum Transformation {
     /// `$project`, `$set`, `$unset`
-    Project(Projection),
+    Project(Box<Projection>),
     /// `$replaceWith`, `$replaceRoot`
     Replace(Expression),
     /// `$match`
@@ -180,16 +180,19 @@ fn per_document(parser: &Parser<'_>, kind: Transformation) -> Result<Parsed> {
 }
 
 pub(in crate::query::stage) fn add(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
-    per_document(parser, Transformation::Project(Projection::parse_add(json, parser.name, parser.environment)?))
+    per_document(
+        parser,
+        Transformation::Project(Box::new(Projection::parse_add(json, parser.name, parser.environment)?)),
+    )
 }
 
 pub(in crate::query::stage) fn unset(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
-    per_document(parser, Transformation::Project(Projection::parse_unset(json)?))
+    per_document(parser, Transformation::Project(Box::new(Projection::parse_unset(json)?)))
 }
 
 pub(in crate::query::stage) fn project(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     ensure!(ext_json::document(json).is_some(), 15969, "$project specification must be an object");
-    per_document(parser, Transformation::Project(Projection::parse_stage(json, parser.environment)?))
+    per_document(parser, Transformation::Project(Box::new(Projection::parse_stage(json, parser.environment)?)))
 }
 
 pub(in crate::query::stage) fn replace_with(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
