@@ -4,11 +4,11 @@ use crate::budget;
 use crate::values::document::field_order::keeps_order;
 use crate::values::document::value::Value;
 use serde_json::Value as Json;
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 /// The paths at which a filter demands such integers.
 #[derive(Debug, Default)]
-pub(super) struct Longs(HashSet<String>);
+pub(super) struct Longs(BTreeSet<String>);
 
 impl Longs {
     /// Those of a filter; none unless objects keep order and marks.

@@ -214,7 +214,9 @@ impl Update {
     /// update of many documents), `TypeMismatch`, `PathNotViable`, `CannotBackfillArray`, `BadValue` for an integer overflow,
     /// `BSONObjectTooLarge`, `DocumentTooDeep`; those of [`normalise::check_stored`].
     pub fn apply(&self, document: RawObject<'_>, fixed: &[String]) -> Result<Option<Vec<u8>>> {
-        let _keeping = Keeping::order_if(self.ordered || document.order().is_some());
+        // Operators keep the order of each object by itself.
+        let is_ordered = || !matches!(self.form, Form::Operators(_)) && document.order().is_some();
+        let _keeping = Keeping::order_if(self.ordered || is_ordered());
         let mut edited = None;
         let bytes = match &self.form {
             Form::Replacement(bytes) => write::document(&replace(fields_of(bytes), document.get("_id"))?)?,

@@ -106,18 +106,12 @@ impl<'a> Children<'a> {
         if entry & ENTRY_HAS_OFFSET != 0 { length } else { start.saturating_add(length) }
     }
 
-    /// The start of a child, counted from the nearest stored offset before it.
+    /// The start of a child, counted from the nearest stored offset before it: every 32nd entry holds one.
     #[inline]
     pub(super) fn start(&self, index: usize) -> usize {
-        let mut start = 0usize;
-        for before in self.entries.get(..index).unwrap_or_default().iter().rev() {
-            let entry = u32::from_ne_bytes(*before);
-            start = start.saturating_add((entry & ENTRY_LENGTH_MASK) as usize);
-            if entry & ENTRY_HAS_OFFSET != 0 {
-                break;
-            }
-        }
-        start
+        let nearest = index.saturating_sub(1) / OFFSET_STRIDE * OFFSET_STRIDE;
+        let length = |entry: &[u8; 4]| (u32::from_ne_bytes(*entry) & ENTRY_LENGTH_MASK) as usize;
+        self.entries.get(nearest..index).unwrap_or_default().iter().map(length).sum()
     }
 
     #[inline]
