@@ -13,10 +13,11 @@ pub mod rows;
 pub mod scan;
 mod unique;
 
-use crate::pg::error::Result;
+use crate::pg::error::{Raise, Result};
 use crate::pg::object::lookup_cache;
 use crate::pg::security::permission;
 use crate::pg::server::relation_oid;
+use docshard_core::error::sqlstate::STALE;
 use docshard_core::error::{Kind, error};
 use pgrx::pg_sys;
 use std::ffi::CStr;
@@ -35,20 +36,48 @@ pub fn collection_of(table: &str) -> Option<i32> {
     table.strip_prefix('c')?.parse().ok()
 }
 
+/// Opens a collection's table that was looked up in this transaction. A change of the collection's layout may have dropped it since: then it
+/// raises [`STALE`], so that the statement runs again with the new map.
+///
+/// # Safety
+/// As of `table_open`.
+unsafe fn open_looked_up(table: pg_sys::Oid, lock: u32) -> pg_sys::Relation {
+    // SAFETY: promised by the caller.
+    let rel = unsafe { pg_sys::try_table_open(table, lock as pg_sys::LOCKMODE) };
+    if rel.is_null() {
+        let message = "stale version: the collection's table was dropped while this statement began";
+        error!(Kind::StaleShardVersion, "{message}").with_sqlstate(STALE).raise();
+    }
+    rel
+}
+
 /// Opens a table for reading by the current user. None if row-level security applies: then the executor must read it. Raises
 /// PostgreSQL's error (42501) if the user lacks the privilege.
 ///
 /// # Safety
-/// The table exists.
+/// The table existed in this transaction.
 unsafe fn open_readable(table: pg_sys::Oid) -> Option<pg_sys::Relation> {
     // SAFETY: promised by the caller.
     unsafe {
-        let rel = pg_sys::table_open(table, pg_sys::AccessShareLock as i32);
+        let rel = open_looked_up(table, pg_sys::AccessShareLock);
         permission::require(rel, pg_sys::ACL_SELECT);
         if permission::hides_rows(rel) {
             pg_sys::table_close(rel, pg_sys::AccessShareLock as i32);
             return None;
         }
         Some(rel)
+    }
+}
+
+#[cfg(any(test, feature = "pg_test"))]
+#[pgrx::pg_schema]
+mod tests {
+    use super::*;
+    use pgrx::pg_test;
+
+    #[pg_test(error = "stale version: the collection's table was dropped while this statement began")]
+    fn a_table_that_is_gone_is_read_by_a_newer_map() {
+        // No relation has this number.
+        counting::rows(pg_sys::Oid::from(1), pg_sys::Oid::from(1));
     }
 }

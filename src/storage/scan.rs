@@ -3,7 +3,7 @@
 use crate::pg::datum::jsonb::{RawJsonb, detoasted_bytes, new_varlena, plain_bytes};
 use crate::pg::transaction::snapshot;
 use crate::pg::version::index_beginscan;
-use crate::storage::open_readable;
+use crate::storage::{open_looked_up, open_readable};
 use pgrx::pg_sys;
 
 // Not in pgrx's bindings; called with a guard, so that an ERROR unwinds.
@@ -304,8 +304,7 @@ fn scan_by_keys(
     // SAFETY: the relation and its index exist (the caller looked them up in this transaction), and the keys are of bytea
     // columns that it has; an ordered scan of a b-tree takes any of these operators.
     unsafe {
-        let lock = pg_sys::AccessShareLock as i32;
-        let rel = if as_user { open_readable(relation)? } else { pg_sys::table_open(relation, lock) };
+        let rel = if as_user { open_readable(relation)? } else { open_looked_up(relation, pg_sys::AccessShareLock) };
         let index_rel = pg_sys::index_open(index, pg_sys::AccessShareLock as i32);
         let slot = pg_sys::table_slot_create(rel, std::ptr::null_mut());
         let scan = index_beginscan(rel, index_rel, pg_sys::GetActiveSnapshot(), keys.len());

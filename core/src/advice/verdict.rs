@@ -10,6 +10,8 @@ const FEW_CHUNKS: f64 = 8.0;
 const COMMON: f64 = 0.25;
 /// From this number on, from 0 to 1, an effect is mentioned.
 const NOTABLE: f64 = 0.1;
+/// From here on statements count as scattered: a key that divides the documents of one popular value has some that go to several shards.
+const SCATTERED: f64 = 0.25;
 /// The part of an index that is spoken of as all of it.
 const MOST: f64 = 0.5;
 
@@ -212,7 +214,7 @@ fn of_statements(found: &Simulation) -> Vec<(Trait, String)> {
     if replay.statements > 0 && found.shards > 1 {
         let text = format!("a sampled statement goes to {:.1} of {} shards", replay.shards_touched, found.shards);
         let scattered = percent(replay.scattered as f64 / replay.statements as f64);
-        reasons.push(match found.scatter() > NOTABLE {
+        reasons.push(match found.scatter() > SCATTERED {
             true => {
                 (Trait::Scattered, format!("{text}; {scattered} of the statements do not have the key's first field"))
             }

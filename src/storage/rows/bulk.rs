@@ -5,6 +5,7 @@
 
 use super::capture;
 use crate::pg::error::Result;
+use crate::storage::open_looked_up;
 use crate::storage::scan::visit_tuple;
 use pgrx::pg_sys;
 use std::ffi::c_int;
@@ -36,7 +37,7 @@ impl Places<'_> {
 pub fn is_plain(table: pg_sys::Oid) -> bool {
     // SAFETY: the table exists, and is open while it is looked at.
     unsafe {
-        let rel = pg_sys::table_open(table, pg_sys::AccessShareLock as i32);
+        let rel = open_looked_up(table, pg_sys::AccessShareLock);
         let triggers = (*rel).trigdesc;
         let plain = std::ptr::eq((*rel).rd_tableam, pg_sys::GetHeapamTableAmRoutine())
             && (triggers.is_null() || (*triggers).numtriggers <= 1)

@@ -11,6 +11,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::security::permission;
 use crate::pg::security::pinned::Pinned;
 use crate::pg::version;
+use crate::storage::open_looked_up;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::validator::Validator;
 use docshard_core::routing::names;
@@ -54,7 +55,7 @@ impl Writer {
         unsafe {
             pg_sys::PreventCommandIfReadOnly(purpose.command().as_ptr());
             pg_sys::PreventCommandIfParallelMode(purpose.command().as_ptr());
-            let rel = pg_sys::table_open(table, pg_sys::RowExclusiveLock as c_int);
+            let rel = open_looked_up(table, pg_sys::RowExclusiveLock);
             permit(rel, purpose)?;
             let estate = pg_sys::CreateExecutorState();
             let context = pg_sys::MemoryContextSwitchTo((*estate).es_query_cxt);
@@ -333,7 +334,7 @@ pub fn check_permission(table: pg_sys::Oid, purpose: Purpose) -> Result<()> {
     // SAFETY: the table exists (the caller looked it up in this transaction), and is open while it is looked at.
     unsafe {
         pg_sys::PreventCommandIfReadOnly(purpose.command().as_ptr());
-        let rel = pg_sys::table_open(table, pg_sys::RowExclusiveLock as c_int);
+        let rel = open_looked_up(table, pg_sys::RowExclusiveLock);
         let permitted = permit(rel, purpose);
         pg_sys::table_close(rel, pg_sys::NoLock as c_int);
         permitted
