@@ -204,9 +204,10 @@ impl Error {
         self.0.message
     }
 
-    /// Its message for those who may not read the collection, as stored errors are shown to everyone. RULE: docshard's errors of copied
-    /// documents have values only in DETAIL. Others may quote a value in the message, if they are about values, or raised by a
-    /// function of a user.
+    /// Its message without values of documents. Stored errors are shown also to roles that may not read the collection.
+    ///
+    /// RULE: docshard's own errors about documents that are copied have values only in DETAIL. Errors of PostgreSQL about data, and those
+    /// that a function of a user raises, may quote values in their message: these are left out.
     pub fn message_without_values(&self) -> Cow<'_, str> {
         let quotes =
             [sqlstate::class::DATA_EXCEPTION, sqlstate::class::RAISED].iter().any(|class| self.is_of_class(class));

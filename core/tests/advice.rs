@@ -185,7 +185,7 @@ fn an_inbox_is_kept_by_recipient_and_time() {
 
 #[test]
 fn statements_are_classified_by_the_key_alone() {
-    let reach = |filter: Json, key: Json| statement("find", &filter, None).reach(&pattern(&key));
+    let reach = |filter: Json, key: Json| Reach::of(&statement("find", &filter, None).keys(&pattern(&key)));
     let both = json!({"a": 1, "b": 1});
     assert_eq!(reach(json!({"a": 1}), json!({"a": 1})), Reach::Targeted);
     assert_eq!(reach(json!({"a": 1}), json!({"a": "hashed"})), Reach::Targeted);

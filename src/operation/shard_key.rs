@@ -4,6 +4,7 @@ use super::arguments::{Arguments, number};
 use crate::catalog::cache;
 use crate::catalog::cluster::identity::check_router;
 use crate::catalog::cluster::settings;
+use crate::catalog::collections::sharding::usable_shards;
 use crate::catalog::collections::{grants, namespace, views};
 use crate::pg::error::Result;
 use crate::router::explain::assumed;
@@ -39,7 +40,8 @@ const MAX_SHARDS: i64 = 1000;
 /// The collection that the caller wants advice on.
 ///
 /// # Errors
-/// `IllegalOperation` for an internal database; `CommandNotSupportedOnView`; `NamespaceNotFound`; `Unauthorized` for a caller who may not read it.
+/// `IllegalOperation` if its database is an internal one; `CommandNotSupportedOnView`; `NamespaceNotFound`; `Unauthorized` if the caller may
+/// not read the collection.
 fn collection(ns: &str) -> Result<Rc<Collection>> {
     check_router()?;
     let (database, _) = namespace::split(ns)?;
@@ -61,13 +63,9 @@ fn cluster(options: &Arguments<'_>) -> Result<Cluster> {
             );
             given
         }
-        None => cache::shards()?.values().filter(|shard| !shard.draining).count().max(2) as i64,
+        None => usable_shards()?.len().max(2) as i64,
     };
-    Ok(Cluster { shards: usize::try_from(shards).unwrap_or(2), chunk_bytes: chunk_bytes()? })
-}
-
-fn chunk_bytes() -> Result<u64> {
-    Ok(settings::integer("chunk_size_mb")?.unsigned_abs() << 20)
+    Ok(Cluster { shards: usize::try_from(shards).unwrap_or(2), chunk_bytes: settings::chunk_bytes()?.unsigned_abs() })
 }
 
 /// The last statements of a collection that were sampled. One that cannot be read any more is left out.
@@ -201,14 +199,12 @@ fn distribution(statements: &[Statement], replay: &Replay, writes: bool) -> Json
 
 /// The size of the documents that would get another shard, by the sample.
 fn bytes_to_move(of: &Collection, sample: &Sample, pattern: &KeyPattern, layout: &Layout) -> Result<u64> {
-    let shards = cache::shards()?;
-    let mut usable: Vec<i32> = shards.values().filter(|shard| !shard.draining).map(|shard| shard.id).collect();
-    usable.sort_unstable();
+    let usable = usable_shards()?;
     let mut moved = 0_u64;
     for document in sample.documents() {
         let owner = of.map.owner(&of.key.key_of(document)?);
         let (_, place) = layout.place(&pattern.key_of(document)?);
-        moved += u64::from(usable.get(place) != Some(&owner));
+        moved += u64::from(usable.get(place).map(|shard| shard.id) != Some(owner));
     }
     Ok((moved as f64 / sample.len().max(1) as f64 * sample.bytes as f64) as u64)
 }
@@ -276,5 +272,5 @@ fn suggestion(pattern: &KeyPattern, verdict: &Verdict, origin: Origin, found: &S
 
 /// Plans a find as if the collection had another shard key.
 pub fn explain_assumed(ns: &str, query: &Query, options: &FindOptions, key: &Json) -> Result<Json> {
-    assumed::explain(ns, query, options, &KeyPattern::parse(key)?, chunk_bytes()?)
+    assumed::explain(ns, query, options, &KeyPattern::parse(key)?, settings::chunk_bytes()?.unsigned_abs())
 }

@@ -168,7 +168,7 @@ fn insert_halves(
     insert_each(namespace, right, start + left.len(), ordered, failed)
 }
 
-/// As [`insert_each`], for documents of which the collection's validator has refused at least one.
+/// As [`insert_each`], where the collection's validator has refused at least one of the documents.
 fn insert_valid(
     namespace: &str,
     documents: &[&Storable],

@@ -25,11 +25,6 @@ pub(super) fn aborted() -> Error {
     )
 }
 
-/// The text of an error in the catalog.
-pub(super) fn describe(error: &Error) -> String {
-    error.text_without_values()
-}
-
 /// Aborts a change if it is not decided, and waits until it is cleaned up; returns whether it is aborted. Runs outside any
 /// transaction.
 pub(super) fn abort(id: i64) -> Result<bool> {
@@ -46,7 +41,7 @@ pub(super) fn abort(id: i64) -> Result<bool> {
             let settled = settle(id);
             lock::release_for_session(tag, Mode::Exclusive);
             if let Err(error) = settled {
-                transaction::run(|| resharding::set_error(id, &describe(&error)))?;
+                transaction::run(|| resharding::set_error(id, &error.text_without_values()))?;
                 let outcome = transaction::run(|| resharding::get(id))?.outcome;
                 return if outcome == State::Running { Err(error) } else { Ok(outcome == State::Aborted) };
             }

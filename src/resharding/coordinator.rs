@@ -84,7 +84,7 @@ fn finish(id: i64) -> Result<Resharded> {
 /// Aborts the change and cleans up; returns the cause.
 fn take_back(id: i64, cause: Error) -> Error {
     let aborted = transaction::run(|| {
-        resharding::set_error(id, &abort::describe(&cause))?;
+        resharding::set_error(id, &cause.text_without_values())?;
         resharding::advance(id, State::Running, State::Aborted)
     });
     if aborted.is_ok() && transaction::guarded(|| fault::point("reshard.aborted")).is_ok() {

@@ -44,8 +44,7 @@ pub(super) fn layout(of: &Collection, target: &Target) -> Result<Layout> {
             let (sample, bytes) = sample(of, &key)?;
             let zones = zones.as_deref().map(Target::zones);
             let wanted = Wanted { key: &key, unique: *unique, chunks: *chunks, zones: zones.as_deref(), sample, bytes };
-            let chunk_size = settings::integer("chunk_size_mb")? * 1024 * 1024;
-            layout::divide(of, wanted, chunk_size)
+            layout::divide(of, wanted, settings::chunk_bytes()?)
         }
     }
 }

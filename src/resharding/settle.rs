@@ -31,7 +31,7 @@ pub fn recover() -> Result<usize> {
         lock::release_for_session(tag, Mode::Exclusive);
         if let Err(error) = ended {
             left += 1;
-            let _ = transaction::run(|| resharding::set_error(id, &error.message));
+            let _ = transaction::run(|| resharding::set_error(id, &error.text_without_values()));
         }
     }
     Ok(left)

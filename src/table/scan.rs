@@ -96,7 +96,7 @@ impl CollectionScan {
         &self.columns
     }
 
-    /// True if a row whose value does not fit this column is not shown: a condition that decides who sees the row reads the column.
+    /// True if the column decides who may see a row. A row whose value does not fit it is left out then.
     pub fn hides(&self, column: &Column) -> bool {
         self.hiding.contains(&column.number)
     }

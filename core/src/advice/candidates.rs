@@ -19,8 +19,6 @@ const MAX_INDEX_FIELDS: usize = 4;
 const MAX_FIELDS: usize = 6;
 /// The most fields of documents that are looked at.
 const MAX_KNOWN_FIELDS: usize = 64;
-/// A field is coarse if each of its values is in so many documents of the sample on average.
-const COARSE: u64 = 10;
 
 /// Why a key is a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,9 +115,9 @@ impl Known {
         for name in fields(sample) {
             let pattern = pattern(&[(&name, FieldKind::Ranged)]);
             let Ok(keys) = sample.keys(&pattern) else { continue };
-            let counted = Counted::of(keys.iter().map(Vec::as_slice).collect());
+            let counted = Counted::of(&keys);
             let ascends = Trend::of(&pattern, &keys).0 == Trend::Monotonic;
-            if ascends && counted.distinct >= 3 && counted.distinct * COARSE <= counted.documents {
+            if ascends && counted.distinct >= 3 && counted.is_coarse() {
                 found.coarse.push(name);
             } else if counted.distinct > 1 {
                 plain.push((counted.distinct, name));

@@ -6,8 +6,21 @@ use crate::values::key::KeyPattern;
 /// The number of most common values that are kept.
 const MOST_COMMON: usize = 5;
 
+/// A key is coarse if at least this number of documents have it, on average.
+const COARSE: u64 = 10;
+
 /// The correlation from which on keys count as ascending or descending: MongoDB's.
 const MONOTONIC: f64 = 0.7;
+
+/// Keys in order.
+pub(super) fn sorted(keys: &[Vec<u8>]) -> Vec<&[u8]> {
+    let mut sorted: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    sorted.sort_by(|a, b| {
+        budget::step();
+        a.cmp(b)
+    });
+    sorted
+}
 
 /// Counts keys that come in order.
 #[derive(Debug, Default)]
@@ -65,14 +78,15 @@ pub struct Counted {
 
 impl Counted {
     /// Counts keys in any order.
-    pub fn of(mut keys: Vec<&[u8]>) -> Self {
-        keys.sort_by(|a, b| {
-            budget::step();
-            a.cmp(b)
-        });
+    pub fn of(keys: &[Vec<u8>]) -> Self {
         let mut counter = Counter::default();
-        keys.into_iter().for_each(|key| counter.add(key));
+        sorted(keys).into_iter().for_each(|key| counter.add(key));
         counter.finish()
+    }
+
+    /// True if each key has many documents on average.
+    pub fn is_coarse(&self) -> bool {
+        self.distinct * COARSE <= self.documents
     }
 
     /// True if no two documents have the same key.
@@ -167,7 +181,7 @@ mod tests {
         #[test]
         fn counts_are_those_of_a_map(values in prop::collection::vec(0_u8..20, 0..200)) {
             let keys = keys(&values);
-            let counted = Counted::of(keys.iter().map(Vec::as_slice).collect());
+            let counted = Counted::of(&keys);
             let mut expected = std::collections::BTreeMap::new();
             values.iter().for_each(|value| *expected.entry(*value).or_insert(0_u64) += 1);
             prop_assert_eq!(counted.documents, values.len() as u64);

@@ -2,7 +2,7 @@
 //!
 //! Neighbouring chunks are on different shards, as after some time with a balancer, which moves any chunks.
 
-use crate::budget;
+use super::characteristics::sorted;
 use crate::cluster::chunk_map::{Chunk, ChunkMap, ShardId};
 use crate::error::Result;
 use crate::values::key::{KeyPattern, KeyRanges};
@@ -90,18 +90,14 @@ fn shard(chunk: usize, shards: usize) -> ShardId {
     ShardId::try_from(chunk % shards).unwrap_or_default()
 }
 
-/// Different keys that divide the keys into so many parts of about the same size.
+/// Keys at which all keys are divided into `parts` parts of about the same size. They differ, so there may be fewer parts.
 fn quantiles(keys: &[Vec<u8>], parts: usize) -> Vec<Vec<u8>> {
-    let mut sorted: Vec<&Vec<u8>> = keys.iter().collect();
-    sorted.sort_by(|a, b| {
-        budget::step();
-        a.cmp(b)
-    });
+    let sorted = sorted(keys);
     let at = (1..parts).filter_map(|part| sorted.get(part * sorted.len() / parts));
-    let mut bounds: Vec<Vec<u8>> = at.map(|key| (*key).clone()).collect();
+    let mut bounds: Vec<Vec<u8>> = at.map(|key| key.to_vec()).collect();
     bounds.dedup();
     // The first chunk begins with the lowest key.
-    bounds.retain(|bound| sorted.first().is_some_and(|first| bound > *first));
+    bounds.retain(|bound| sorted.first().is_some_and(|first| bound.as_slice() > *first));
     bounds
 }
 

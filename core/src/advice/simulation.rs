@@ -3,7 +3,7 @@
 //! Chunks are made of the older documents of the sample; the newest ones are then inserted. So keys that ascend show what they do: each new
 //! document goes to the last chunk, however many chunks the older ones have.
 
-use super::characteristics::{Counted, Trend};
+use super::characteristics::{Counted, Trend, sorted};
 use super::layout::{Cluster, Layout};
 use super::sample::Sample;
 use super::statement::{Reach, Statement};
@@ -12,16 +12,14 @@ use crate::error::Result;
 use crate::values::key::KeyPattern;
 use crate::values::key::encode::split_first;
 
-/// One in so many documents of a sample, the newest, is inserted anew.
+/// The newest documents of a sample count as inserts: this is the number of documents of which one does.
 const NEWEST: usize = 50;
-/// The fewest and the most of these.
+/// The smallest and the largest number of inserts.
 const INSERTS: (usize, usize) = (20, 1000);
-/// The size of a page of an index, without what is left free, in bytes.
+/// The bytes that entries fill in a page of an index: the rest is left free.
 const PAGE_BYTES: f64 = 8192.0 * 0.9;
 /// What an entry of an index has beside its key, in bytes.
 const ENTRY_BYTES: f64 = 24.0;
-/// Steps of so many documents are large.
-const COARSE: u64 = 10;
 /// How many inserts the pages of an index are counted for.
 const COUNTED_INSERTS: f64 = 1000.0;
 
@@ -58,13 +56,13 @@ impl Replay {
         for statement in statements {
             budget::step();
             found.statements += 1;
-            let reach = statement.reach(pattern);
+            let keys = statement.keys(pattern);
+            let reach = Reach::of(&keys);
             match reach {
                 Reach::Targeted => found.targeted += 1,
                 Reach::Ranges => found.ranges += 1,
                 Reach::Scatter => found.scattered += 1,
             }
-            let keys = statement.keys(pattern);
             touched += layout.touched(&keys).0;
             if let Some(key) = keys.as_point() {
                 of_chunk[layout.place(key).0] += 1;
@@ -136,13 +134,13 @@ impl Simulation {
         let firsts: Vec<Vec<u8>> = keys.iter().map(first).collect();
         Ok(Self {
             shards: cluster.shards,
-            values: Counted::of(keys.iter().map(Vec::as_slice).collect()),
+            values: Counted::of(&keys),
             trend: Trend::of(pattern, &keys).0,
             chunks: layout.len(),
             documents: documents.into_iter().map(|count| (count as f64 * scale).round() as u64).collect(),
             inserts,
             hottest_insert_share: hottest as f64 / inserts.max(1) as f64,
-            first: (Counted::of(firsts.iter().map(Vec::as_slice).collect()), Trend::of(pattern, &firsts).0),
+            first: (Counted::of(&firsts), Trend::of(pattern, &firsts).0),
             index_share,
             index_pages,
             all_index_pages,
@@ -168,9 +166,7 @@ impl Simulation {
     /// True if the first of several fields ascends in steps of many documents.
     pub fn is_coarse_ascending(&self) -> bool {
         let (first, trend) = &self.first;
-        *trend == Trend::Monotonic
-            && first.distinct * COARSE <= first.documents
-            && self.values.distinct > first.distinct
+        *trend == Trend::Monotonic && first.is_coarse() && self.values.distinct > first.distinct
     }
 
     /// True if new documents go to all of the index, and have hardly ever the same first value.
@@ -198,7 +194,8 @@ fn excess(share: f64, even: f64) -> f64 {
     if even >= 1.0 { 0.0 } else { ((share - even) / (1.0 - even)).clamp(0.0, 1.0) }
 }
 
-/// The pages of the key's index that 1,000 inserts change, all its pages, and the part of them where new documents go, in a collection with so many documents.
+/// What an index on the key is like in a collection of `total` documents: the number of pages that 1,000 inserts change, the number of all
+/// pages, and the part of the index where new documents go.
 ///
 /// Inserts above all older keys fill one page after the other. Others are taken to be spread evenly over the part of the index that has the
 /// middle nine tenths of them.
@@ -207,12 +204,9 @@ fn pages(older: &[Vec<u8>], newest: &[Vec<u8>], total: f64) -> (f64, f64, f64) {
     let entry = bytes as f64 / older.len().max(1) as f64 + ENTRY_BYTES;
     let entries = (PAGE_BYTES / entry).max(1.0);
     let all = (total / entries).ceil().max(1.0);
-    let mut sorted: Vec<&Vec<u8>> = older.iter().collect();
-    sorted.sort_by(|a, b| {
-        budget::step();
-        a.cmp(b)
-    });
-    let mut places: Vec<usize> = newest.iter().map(|key| sorted.partition_point(|other| *other <= key)).collect();
+    let sorted = sorted(older);
+    let place = |key: &Vec<u8>| sorted.partition_point(|other| *other <= key.as_slice());
+    let mut places: Vec<usize> = newest.iter().map(place).collect();
     places.retain(|place| *place < sorted.len());
     places.sort_unstable();
     let within = places.len() as f64 / newest.len().max(1) as f64;

@@ -63,6 +63,17 @@ pub enum Reach {
     Scatter,
 }
 
+impl Reach {
+    /// The part that consists of these keys.
+    pub fn of(keys: &KeyRanges) -> Self {
+        match () {
+            () if keys.is_none() || keys.as_point().is_some() => Self::Targeted,
+            () if keys.is_all() => Self::Scatter,
+            () => Self::Ranges,
+        }
+    }
+}
+
 /// A sampled statement.
 #[derive(Debug)]
 pub struct Statement {
@@ -91,16 +102,6 @@ impl Statement {
     /// The shard keys that it needs.
     pub fn keys(&self, pattern: &KeyPattern) -> KeyRanges {
         targeting::key_ranges(pattern, &self.filter)
-    }
-
-    /// Its class under a key.
-    pub fn reach(&self, pattern: &KeyPattern) -> Reach {
-        let keys = self.keys(pattern);
-        match () {
-            () if keys.is_none() || keys.as_point().is_some() => Reach::Targeted,
-            () if keys.is_all() => Reach::Scatter,
-            () => Reach::Ranges,
-        }
     }
 
     /// True for an update, a replacement, and a find that updates.

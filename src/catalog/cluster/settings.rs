@@ -127,7 +127,7 @@ pub const SETTINGS: &[Setting] = &[
         name: "samples_days",
         default: "7",
         kind: SettingKind::Integer(1, 3650),
-        description: "days to keep sampled statements of a collection (configure_query_analyzer), of which it keeps 100,000 at most",
+        description: "days for which sampled statements are kept (configure_query_analyzer); of each collection at most 100,000",
     },
 ];
 
@@ -157,6 +157,11 @@ pub fn get(name: &str) -> Result<String> {
 pub fn integer(name: &str) -> Result<i64> {
     let value = get(name)?;
     value.parse().map_err(|_| error!(Kind::InternalError, "setting \"{name}\" is not an integer: \"{value}\""))
+}
+
+/// The size of a chunk from which on it is split, in bytes, of a collection without one of its own.
+pub fn chunk_bytes() -> Result<i64> {
+    Ok(integer("chunk_size_mb")? * 1024 * 1024)
 }
 
 /// A boolean setting's value.

@@ -128,7 +128,7 @@ pub(super) fn check_unique_option(pattern: &KeyPattern, options: &ShardOptions) 
 
 /// The shards that take data, by number.
 /// Errors: `ShardNotFound` if there is none.
-pub(super) fn usable_shards() -> Result<Vec<Rc<Shard>>> {
+pub fn usable_shards() -> Result<Vec<Rc<Shard>>> {
     let mut shards: Vec<_> = cache::shards()?.values().filter(|shard| !shard.draining).cloned().collect();
     shards.sort_unstable_by_key(|shard| shard.id);
     if shards.is_empty() {
@@ -211,7 +211,7 @@ fn shard_existing(
     )?;
     store::collections::set_key(collection.id, &pattern_json)?;
     change::next_version(collection.id)?;
-    let chunk_size = settings::integer("chunk_size_mb")? * 1024 * 1024;
+    let chunk_size = settings::chunk_bytes()?;
     let mut bounds = split_bounds(&shard, &table, pattern, bytes, chunk_size)?;
     bounds.extend(zones.cuts(&pattern.min_bound(), &pattern.max_bound()));
     bounds.sort_unstable();

@@ -58,7 +58,8 @@ fn now_us() -> i64 {
 }
 
 impl Mailbox {
-    /// True if a message of this key may be sent now; the next one only after the interval. False if too many keys are in use.
+    /// When a message of this key may be sent. If that is now, it counts as sent, and the next one waits for the interval. Later also if too
+    /// many keys are in use.
     fn may_send(&mut self, key: (u32, i32), now: i64, interval_us: i64) -> Due {
         let known = self.due.iter().position(|due| due.key == key);
         let slot = known.or_else(|| self.due.iter().position(|due| due.at <= now));

@@ -2,12 +2,12 @@
 
 use super::statement::{Explained, targets};
 use crate::catalog::cache;
+use crate::catalog::collections::sharding::usable_shards;
 use crate::pg::error::Result;
 use crate::router::reads::key_sample::{self, Share};
 use crate::router::session;
 use docshard_core::advice::layout::{Cluster, Layout};
 use docshard_core::cluster::chunk_map::{Chunk, ChunkMap, ShardId};
-use docshard_core::error::{Kind, ensure};
 use docshard_core::routing::model::Collection;
 use docshard_core::routing::plan::{self, Allowed, Read};
 use docshard_core::routing::request::options::FindOptions;
@@ -22,7 +22,7 @@ const SAMPLE: u64 = 5000;
 /// Plans a find of a collection under another key; nothing is sent to shards but the request for a sample.
 ///
 /// # Errors
-/// `NamespaceNotFound`; `CommandNotSupportedOnView`; `Unauthorized`; `ShardKeyNotFound` for a document that cannot have the key.
+/// `NamespaceNotFound`; `CommandNotSupportedOnView`; `Unauthorized`; `ShardNotFound` if no shard can take data; `ShardKeyNotFound` for a document that cannot have the key.
 pub fn explain(
     namespace: &str,
     query: &Query,
@@ -32,8 +32,7 @@ pub fn explain(
 ) -> Result<Json> {
     let collection = cache::get(namespace)?;
     let sample = key_sample::read(namespace, Share::Documents(SAMPLE), None)?.sample;
-    let shards: Vec<ShardId> = usable_shards()?;
-    ensure!(!shards.is_empty(), Kind::ShardNotFound, "no shard can take data");
+    let shards: Vec<ShardId> = usable_shards()?.iter().map(|shard| shard.id).collect();
     let cluster = Cluster { shards: shards.len(), chunk_bytes };
     let layout = Layout::of(key, &sample.keys(key)?, sample.bytes, cluster)?;
     let owned =
@@ -52,11 +51,4 @@ pub fn explain(
     answer["assumed"] = true.into();
     answer["sampledDocuments"] = json!(sample.len());
     Ok(answer)
-}
-
-fn usable_shards() -> Result<Vec<ShardId>> {
-    let shards = cache::shards()?;
-    let mut usable: Vec<ShardId> = shards.values().filter(|shard| !shard.draining).map(|shard| shard.id).collect();
-    usable.sort_unstable();
-    Ok(usable)
 }
