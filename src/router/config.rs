@@ -36,7 +36,7 @@ const COLLECTIONS: &[(&str, bool, &str)] = &[
     ("tags", true, "_id ns min max tag"),
     ("version", false, "_id minCompatibleVersion currentVersion clusterId"),
 ];
-/// Those that a catalog has only after `ALTER EXTENSION docshard UPDATE` to 0.4.0.
+/// The collections whose views a catalog has only after `ALTER EXTENSION docshard UPDATE` to 0.4.0.
 const NEW: &[&str] = &["actionlog", "locks"];
 const LOGGED: &str = "_id server shard clientAddr time what ns details";
 
@@ -59,7 +59,7 @@ fn view(name: &str) -> Option<&'static (&'static str, bool, &'static str)> {
     COLLECTIONS.iter().find(|(known, ..)| *known == name)
 }
 
-/// The statement of a read; None if this is no collection of the database.
+/// The statement of a read; None if this is no collection of the database, or the catalog does not have its view yet.
 pub fn statement(namespace: &str, query: &Query, read: Read<'_>) -> Result<Option<Statement>> {
     if !has(namespace) {
         return Ok(None);
@@ -71,15 +71,15 @@ pub fn statement(namespace: &str, query: &Query, read: Read<'_>) -> Result<Optio
     }
 }
 
-/// The rows of a read; none if this is no collection of the database.
+/// The rows of a read; empty where [`statement`] returns None.
 pub fn rows(namespace: &str, query: &Query, read: Read<'_>) -> Result<Vec<RowStream>> {
     let Some(Statement { sql, params, .. }) = statement(namespace, query, read)? else { return Ok(Vec::new()) };
     let _snapshot = ActiveSnapshot::of_statement();
     Ok(vec![RowStream::Local(spi::cursor::Cursor::open(&sql, &borrowed(&params))?)])
 }
 
-/// The statement that returns the matching documents in the order of the view unless a sort is given. As of the other
-/// statements, None if the catalog does not have the view yet.
+/// The statement that returns the matching documents, in the order of the view unless a sort is given. Like [`distinct`] and [`count`],
+/// returns None if the catalog does not have the view yet.
 fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Option<Statement>> {
     if query.bounds.is_some() {
         bail!(Kind::NotImplemented, "min and max are not supported in the database config");
@@ -117,7 +117,7 @@ fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Option<Statem
     Ok(Some(Statement { sql, params, columns: DOCUMENT_AND_KEY }))
 }
 
-/// The statement that returns the number of matching documents, and of their bytes.
+/// The statement that returns the number of matching documents and the sum of their sizes in bytes.
 fn count(namespace: &str, query: &Query) -> Result<Option<Statement>> {
     let mut params = Vec::new();
     let Some(from) = source(namespace, query, &mut params)? else { return Ok(None) };

@@ -36,12 +36,12 @@ pub fn require_existing(namespace: &str) -> Result<()> {
     if exists { Ok(()) } else { Err(cache::not_found(namespace)) }
 }
 
-/// Finds documents. A collection that does not exist has none.
+/// Finds documents. Empty for a collection that does not exist.
 pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Documents> {
     read(namespace, query, Read::Find(options))
 }
 
-/// As [`find`], with what is observed of each shard.
+/// As [`find`], with the measurements of each shard.
 pub fn find_observed(namespace: &str, query: &Query, options: &FindOptions) -> Result<(Documents, Vec<Part>)> {
     read_with_fresh_map(namespace, |collection| {
         let read = Read::Find(options);
@@ -56,8 +56,7 @@ pub fn find_observed(namespace: &str, query: &Query, options: &FindOptions) -> R
     })
 }
 
-/// Reads the rows of documents, counts or values. A collection that does not exist has none; those of the database `config` are read
-/// from the catalog.
+/// Reads the rows of a find, count or distinct. Empty for a collection that does not exist. The database `config` is read from the catalog.
 pub fn read(namespace: &str, query: &Query, read: Read<'_>) -> Result<Documents> {
     read_with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else {
@@ -77,7 +76,7 @@ pub fn count(namespace: &str, query: &Query, options: &CountOptions) -> Result<i
     Ok(options.limit.map_or(after_skip, |limit| after_skip.min(i64::try_from(limit).unwrap_or(i64::MAX))))
 }
 
-/// Returns the number of documents according to PostgreSQL's statistics; they are counted if there are none yet.
+/// Returns the number of documents according to PostgreSQL's statistics. A shard that has no statistics yet counts its documents.
 pub fn estimated_count(namespace: &str) -> Result<i64> {
     read_with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else {

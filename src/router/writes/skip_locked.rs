@@ -155,8 +155,8 @@ fn statement(search: &Search<'_>, write: &Write<'_>, bound: Option<&Vec<u8>>) ->
     Ok(locked::statement(collection, write, &matched, conditions, "w.beyond"))
 }
 
-/// Returns the SELECT of the keys and places of matching documents in the order of the sort, which reads no more than is fetched
-/// if an index has this order.
+/// Returns the SELECT of the keys and places of matching documents in the order of the sort. If an index has this order, it reads only the
+/// rows that are fetched.
 fn candidates(search: &Search<'_>, write: &Write<'_>) -> Result<(String, Conditions)> {
     let (collection, table) = (search.collection, search.collection.table());
     let by_key = DocumentKey::of_search(search).is_some();
