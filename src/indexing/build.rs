@@ -66,7 +66,7 @@ pub(super) fn build(namespace: &str, keys: &str, options: &IndexOptions<'_>, loc
 fn await_end(build: &Build, namespace: &str, began: Instant, lock_timeout_ms: u64) -> Result<()> {
     while !transaction::run(|| Ok(lock::is_free(Tag::Builder(build.id))))? {
         if lock_timeout_ms > 0 && began.elapsed() >= Duration::from_millis(lock_timeout_ms) {
-            return Err(change::is_being_built(build, namespace));
+            return Err(change::index_is_being_built_error(build, namespace));
         }
         job::check_wanted()?;
         sleep_ms(LOOK_MS);

@@ -72,8 +72,8 @@ fn title(index: &str, collation: Option<&Collator>) -> String {
     }
 }
 
-/// Translates PostgreSQL's error for a violated unique index, which names a relation, into MongoDB's, and adds the collection to that of
-/// its validator. Other errors are unchanged.
+/// Translates PostgreSQL's error for a violated unique index, which names a relation, into MongoDB's. Adds the collection's name to an
+/// error of its validator. Other errors are unchanged.
 pub fn translate(collection: &Collection, mut error: Error) -> Error {
     if error.kind == Kind::DocumentValidationFailure {
         let (database, name) = collection.namespace.split_once('.').unwrap_or((&collection.namespace, ""));

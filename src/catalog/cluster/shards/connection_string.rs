@@ -49,8 +49,8 @@ pub(in crate::catalog) fn display_host(keywords: &Keywords) -> String {
     format!("{host}:{port}/{}", value(keywords, "dbname").unwrap_or(""))
 }
 
-/// Refuses options with which the router would log in with files, identities or services of its own server, unless a superuser gives
-/// them. Requires a password.
+/// Requires a password, and refuses options that would make the router log in with files, identities or services of its own server. Called
+/// unless a superuser gives the options.
 pub(in crate::catalog) fn refuse_foreign_secrets(keywords: &Keywords, password: Option<&str>) -> Result<()> {
     if password.is_none_or(str::is_empty) {
         return Err(error!(Kind::Unauthorized, "a password is required for a shard")
