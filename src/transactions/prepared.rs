@@ -26,7 +26,7 @@ pub(super) fn init() {
 /// Returns the local id of a prepared transaction of this database, if it is a router. The command decides the transaction, so
 /// its commit is made durable.
 fn before(gid: &str) -> Option<u32> {
-    // This database is a shard, and a router prepared the transaction.
+    // A router has prepared the transaction, and this database is a shard.
     if gid.starts_with(PREFIX) {
         return None;
     }
