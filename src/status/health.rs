@@ -122,7 +122,7 @@ fn unguarded(node: &Json) -> Option<String> {
     };
     let all: Vec<_> = node["guard"].as_array()?.iter().filter_map(of).collect();
     let (first, more) = (all.first()?, all.len() - 1);
-    let more = if more == 0 { String::new() } else { format!(", and {more} more triggers") };
+    let more = if more == 0 { String::new() } else { format!(", and {more} more") };
     Some(format!("docshard's objects are not protected: {first}{more}"))
 }
 
@@ -132,7 +132,7 @@ fn unequal_forms(node: &Json) -> Option<String> {
         node["forms"].as_array()?.iter().filter_map(Json::as_str).map(|name| format!("docshard.{name}")).collect();
     let first = names.first()?;
     Some(format!(
-        "the forms with json and with jsonb of {} have different privileges: GRANT and REVOKE name both, see \\df {first}",
+        "the forms with json and with jsonb of {} have different privileges. GRANT or REVOKE on both forms; \\df {first} lists them.",
         names.join(", ")
     ))
 }
