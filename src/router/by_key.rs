@@ -57,8 +57,8 @@ pub fn delete_one(namespace: &str, filter: &str, sole: bool) -> Result<Option<Wr
     })
 }
 
-/// Calls `run` with the key in the filter and the shard that owns it. `writes`: whether `run` writes. None if there is no such collection,
-/// or the filter is more than a key.
+/// Calls `run` with the key in the filter and the shard that owns it. `writes`: whether `run` writes. None if the collection does not exist
+/// or has a collation, or if the filter is more than a key.
 fn with_key<T>(
     namespace: &str,
     filter: &str,

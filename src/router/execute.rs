@@ -113,7 +113,8 @@ fn lost(plan: &Plan) -> Option<Rc<LostShards>> {
     plan.allow_partial.then(Rc::default)
 }
 
-/// As [`rows`], with the measurements of each destination. They are complete when its stream has been read to the end.
+/// As [`rows`], with the measurements of each destination. A destination's measurements are complete when its stream has been read to the
+/// end.
 pub fn observed_rows(collection: &Collection, plan: &Plan) -> Result<Option<Vec<(RowStream, Observed)>>> {
     let lost = lost(plan);
     if let Some(statement) = pipeline::explained(collection, plan)? {

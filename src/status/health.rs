@@ -28,7 +28,7 @@ const ROUTER: &str = "(router)";
 #[derive(Debug)]
 pub struct Health {
     pub shard: String,
-    /// the round trip of the query on an established connection; None without an answer, and for the router
+    /// the round trip of the query on an established connection; None without an answer, and in the row `(router)`
     pub latency_ms: Option<f64>,
     pub reachable: bool,
     /// the result of `node_health`; null if the shard cannot be reached

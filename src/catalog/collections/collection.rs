@@ -29,7 +29,7 @@ pub(in crate::catalog) fn random_token() -> i64 {
 pub struct Options<'a> {
     /// statements that name no collation use it
     pub collation: Option<&'a Collator>,
-    /// its options of validation
+    /// the collection's options of validation
     pub validation: Option<&'a Validation>,
 }
 

@@ -28,9 +28,9 @@ pub struct Chunk {
     pub shard: ShardId,
     /// it cannot be split
     pub jumbo: bool,
-    /// the number of documents, once measured
+    /// the number of documents, counted or estimated; 0 until measured
     pub documents: u64,
-    /// the bytes of the documents, once measured
+    /// the bytes of the documents, as their number
     pub bytes: u64,
 }
 

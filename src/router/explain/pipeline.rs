@@ -182,7 +182,7 @@ fn beginning(find: &Find) -> Vec<Json> {
     stages
 }
 
-/// Adds the division of the stages to the answer. Its fields are null if a single shard runs all stages.
+/// Adds the division of the stages to the answer. Both fields are null if a single shard runs all stages.
 fn split(answer: &mut Json, at_shards: Vec<Json>, merging: Vec<Json>) {
     let is_split = !merging.is_empty() || answer["targetedShards"].as_u64() != Some(1);
     answer["mergeType"] = if is_split { "mongos".into() } else { Json::Null };

@@ -5,8 +5,8 @@
 //! * Every other write of one operation claims before it reads. Its home is the least key that it can concern according to its text alone,
 //!   cut to the length of the longest key. If the text names the key, this is the home of the first case, too. A write whose key follows
 //!   from more than the text, such as the time, also claims this way.
-//! * A command of several operations claims before the first one: inserts at the first document's key, others at the collection's least
-//!   key.
+//! * A command of several operations claims before the first one: at the first document's key if this is an insert with a given `_id`, else
+//!   at the collection's least key.
 //!
 //! In the last two cases the reply is stored beside the number, in the same transaction.
 //!

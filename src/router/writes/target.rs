@@ -1,10 +1,9 @@
 //! Finds the target of a write: shards, and for a write of one document the document.
 //!
-//! A write of many documents goes to every shard that the filter concerns. A write of one document goes to the only such shard,
-//! if there is only one. If there are several, the write has two phases: first all of them return a candidate at the same time;
-//! then the write is confined to the shard key and `_id` of one candidate, with a sort the first one. The shard checks the
-//! filter, and the candidate's place in the order, once more. If the candidate has changed meanwhile, nothing is written, and
-//! the caller searches again.
+//! A write of many documents goes to every shard that the filter concerns. A write of one document goes to the only such shard, if there is
+//! only one. If there are several, the write has two phases: first all of them return a candidate at the same time; then the write is
+//! confined to the shard key and `_id` of one candidate. With a sort this is the first candidate. The shard checks the filter, and the
+//! candidate's place in the order, once more. If the candidate has changed meanwhile, nothing is written, and the caller searches again.
 
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
