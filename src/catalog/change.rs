@@ -56,7 +56,7 @@ pub fn refuse_while_building(id: i32, name: &str) -> Result<()> {
     running_build(id)?.map_or(Ok(()), |build| Err(index_is_being_built_error(&build, name)))
 }
 
-/// The running build of one of the collection's indexes: one whose builder holds its lock.
+/// The running build of one of the collection's indexes: one whose builder holds its lock. None if no build runs.
 pub fn running_build(id: i32) -> Result<Option<Build>> {
     let builds = store::index_builds::of_collection(id)?;
     Ok(builds.into_iter().find(|build| !lock::is_free(Tag::Builder(build.id))))

@@ -344,7 +344,7 @@ impl Connection {
         }
     }
 
-    /// Sends the end of a batch.
+    /// Sends the end of a batch. False if the wire refuses.
     fn end_batch(&mut self) -> bool {
         if self.state.is_implicit() {
             self.wire.pg.request_flush()
@@ -477,7 +477,7 @@ impl Connection {
         drop(self.drain(Limit::Until(Instant::now() + CLEANUP)));
     }
 
-    /// Sends a statement, and before that its preparation if the shard has not prepared it.
+    /// Sends a statement, and before that its preparation if the shard has not prepared it. False if the wire refuses.
     fn statement(&mut self, sql: &str, step: Step, params: &Encoded) -> Result<bool> {
         let mut sent = true;
         let lookup = self.prepared.find_or_add(sql, &params.types);

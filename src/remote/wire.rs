@@ -330,7 +330,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Reads to the end of a command outside a pipeline. May be called again after [`Lost::Late`].
+    /// Reads to the end of a command outside a pipeline; None if there was no answer. May be called again after [`Lost::Late`].
     pub(super) fn finish(&mut self, limit: Limit) -> std::result::Result<Option<Finished>, Lost> {
         while let Some(result) = self.result(limit)? {
             match result {

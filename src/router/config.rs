@@ -78,8 +78,8 @@ pub fn rows(namespace: &str, query: &Query, read: Read<'_>) -> Result<Vec<RowStr
     Ok(vec![RowStream::Local(spi::cursor::Cursor::open(&sql, &borrowed(&params))?)])
 }
 
-/// The statement that returns the matching documents, in the order of the view unless a sort is given. Like [`distinct`] and [`count`],
-/// returns None if the catalog does not have the view yet.
+/// The statement that returns the matching documents, in the order of the view unless a sort is given. None if the catalog does not have
+/// the view yet.
 fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Option<Statement>> {
     if query.bounds.is_some() {
         bail!(Kind::NotImplemented, "min and max are not supported in the database config");
@@ -104,7 +104,7 @@ fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Option<
     Ok(Some(Statement { sql, params, columns: DOCUMENT }))
 }
 
-/// The statement that returns the distinct values of a field with their keys, in the order of the keys.
+/// The statement that returns the distinct values of a field with their keys, in the order of the keys. None as for [`find`].
 fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Option<Statement>> {
     let environment = query.environment.json().map(|json| json.to_string()).unwrap_or_default();
     let mut params = vec![Parameter::Text(field.to_owned()), Parameter::Text(environment)];
@@ -117,7 +117,7 @@ fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Option<Statem
     Ok(Some(Statement { sql, params, columns: DOCUMENT_AND_KEY }))
 }
 
-/// The statement that returns the number of matching documents and the sum of their sizes in bytes.
+/// The statement that returns the number of matching documents and the sum of their sizes in bytes. None as for [`find`].
 fn count(namespace: &str, query: &Query) -> Result<Option<Statement>> {
     let mut params = Vec::new();
     let Some(from) = source(namespace, query, &mut params)? else { return Ok(None) };

@@ -339,7 +339,7 @@ pub fn accept(name: &str) -> Result<Value> {
     Ok(said)
 }
 
-/// A notice about a shard for `status()`, if something is wrong.
+/// A notice about a shard for `status()`; None if nothing is wrong.
 pub fn notes(shard: ShardId) -> Result<Option<String>> {
     let Some(trouble) = contacts::trouble(shard)? else { return Ok(None) };
     let lost = trouble.lost_to.map(|to| {

@@ -141,7 +141,7 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
     for mut one in reached {
         let router = Coordinator { epoch: take_over::epoch_at_shard(epoch, one.epochs, random()), ..coordinator };
         let left_there = take(&mut one, router);
-        // Also after an error: the shard may have it.
+        // The epoch is recorded even after an error: the shard may have it.
         note_epoch(&one.shard, router, epoch)?;
         match left_there {
             Ok(gids) => {

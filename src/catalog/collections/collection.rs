@@ -160,7 +160,7 @@ pub fn drop(name: &str) -> Result<bool> {
     Ok(dropped)
 }
 
-/// As [`drop`], but keeps the collection's zone ranges.
+/// As [`drop`] for a collection, but keeps its zone ranges.
 pub(super) fn drop_but_zones(name: &str) -> Result<bool> {
     namespace::split(name)?;
     let locked = match move_exclusion::lock(name) {

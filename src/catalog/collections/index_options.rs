@@ -165,7 +165,7 @@ impl IndexOptions<'_> {
     }
 }
 
-/// The collation of a new index: the given one, or else the collection's.
+/// The collation of a new index: the given one, or else the collection's; None: strings are compared by bytes.
 pub fn collation(ns: &str, given: Option<&Json>) -> Result<Option<Arc<Collator>>> {
     match given {
         Some(json) if !json.as_object().is_some_and(serde_json::Map::is_empty) => {

@@ -221,7 +221,7 @@ pub fn create_for_unique_key(ns: &str, pattern: &KeyPattern) -> Result<()> {
     create(ns, &pattern.to_json().to_string(), &options, &|_| Ok(())).map(|_| ())
 }
 
-/// Returns the name of an existing identical index, or an error if an index conflicts.
+/// Returns the name of an existing identical index, or an error if an index conflicts; None if there is neither.
 fn existing(
     collection: &Collection,
     name: &str,
@@ -251,7 +251,7 @@ fn existing(
     shard_key_index(collection, name, keys, options)
 }
 
-/// Returns the name of the shard key's own index if the request describes it, or an error if the two conflict.
+/// Returns the name of the shard key's own index if the request describes it, or an error if the two conflict; else None.
 fn shard_key_index(
     collection: &Collection,
     name: &str,

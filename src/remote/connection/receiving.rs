@@ -40,7 +40,7 @@ impl Connection {
         self.batch_ended().map(|()| None)
     }
 
-    /// The step whose answer is next.
+    /// The step whose answer is next; None at the end of the batch.
     fn next_step(&mut self) -> Receipt<Option<Step>> {
         // After an error in an implicit transaction, the synchronisation point is sent only now.
         if self.steps.is_empty() && self.state.take_sync_due() {

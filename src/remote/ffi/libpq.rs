@@ -215,7 +215,7 @@ impl PgConn {
         !is_bad && self.closed.is_none() && !self.open.as_ref().is_some_and(ended)
     }
 
-    /// What the server has sent in violation of the protocol.
+    /// What the server has sent in violation of the protocol; None if nothing.
     pub fn violation(&self) -> Option<&str> {
         self.open.as_ref()?.1.violation()
     }

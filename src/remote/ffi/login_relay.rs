@@ -59,7 +59,7 @@ fn receive(from: c_int, buffer: &mut [u8], flags: c_int) -> Option<usize> {
     }
 }
 
-/// Writes all or fails: what is written is short, and the receiver's buffer is empty.
+/// Writes all bytes, or returns None: what is written is short, and the receiver's buffer is empty.
 fn send(to: c_int, bytes: &[u8]) -> Option<()> {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: the buffer is as long as said.

@@ -52,7 +52,7 @@ impl<'a> FanOut<'a> {
         Ok(opened)
     }
 
-    /// The position of this database among the shards.
+    /// The position of this database among the shards; None if it is not one of them.
     pub(super) fn local(&self) -> Option<usize> {
         self.shards.iter().position(|to| to.shard.is_local())
     }

@@ -138,7 +138,7 @@ pub fn matches_anywhere(collection: &Collection, query: &Query) -> Result<bool> 
     any_candidate(session::search(collection, query)?).map(|found| found.is_some())
 }
 
-/// Looks for a matching document on all shards.
+/// Looks for a matching document on all shards; None if there is none.
 fn any_candidate(search: Search<'_>) -> Result<Option<WriteTarget<'_>>> {
     let plan = plan::candidate(&search)?;
     let streams = execute::rows(search.collection, &plan)?.unwrap_or_default();
@@ -151,9 +151,9 @@ fn any_candidate(search: Search<'_>) -> Result<Option<WriteTarget<'_>>> {
     Ok(None)
 }
 
-/// Chooses a shard that has a matching document. If many clients take documents that match the same filter, for example jobs,
-/// all of them find the same candidate. So after a miss the write is sent with the filter instead, to a shard that depends on
-/// the process, and that shard can skip locked documents.
+/// Chooses a shard that has a matching document; None if none has. If many clients take documents that match the same filter, for example
+/// jobs, all of them find the same candidate. So after a miss the write is sent with the filter instead, to a shard that depends on the
+/// process, and that shard can skip locked documents.
 fn any_shard(search: Search<'_>, misses: usize) -> Result<Option<WriteTarget<'_>>> {
     let plan = plan::candidate(&search)?;
     let streams = execute::rows(search.collection, &plan)?.unwrap_or_default();
@@ -171,7 +171,7 @@ fn any_shard(search: Search<'_>, misses: usize) -> Result<Option<WriteTarget<'_>
     Ok(target.map(|target| WriteTarget { has_candidate: true, ..target }))
 }
 
-/// Finds the first document in an order.
+/// Finds the first matching document in an order; None if there is none.
 fn first_candidate<'a>(search: Search<'a>, sort: &(Sort, String)) -> Result<Option<WriteTarget<'a>>> {
     let (collection, query) = (search.collection, search.query);
     let projection = key_projection(collection);

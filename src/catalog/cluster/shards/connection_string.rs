@@ -7,8 +7,8 @@ use docshard_core::error::{Kind, error};
 
 pub(in crate::catalog) type Keywords = Vec<(String, String)>;
 
-/// Parses a connection string to libpq options. It has one of libpq's forms, or MongoDB's `name/host1:port,host2:port`; the second
-/// value is that name.
+/// Parses a connection string to libpq options. It has one of libpq's forms, or MongoDB's `name/host1:port,host2:port`. The second value is
+/// the name in MongoDB's form, else None.
 pub(in crate::catalog) fn parse_connection(conn: &str) -> Result<(Keywords, Option<String>)> {
     let mongodb = !conn.contains('=') && !conn.contains("://");
     let Some((name, hosts)) = conn.split_once('/').filter(|_| mongodb) else {
