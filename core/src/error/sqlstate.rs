@@ -21,7 +21,7 @@ pub mod class {
     pub const ROLLBACK: &[u8] = b"40";
     /// Missing memory, storage or connections.
     pub const RESOURCES: &[u8] = b"53";
-    /// An intervention of an operator's.
+    /// An operator's intervention.
     pub const INTERVENTION: &[u8] = b"57";
     /// A server that ends the session, or does not accept one.
     pub const SHUTDOWN: &[u8] = b"57P";

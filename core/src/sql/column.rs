@@ -15,7 +15,7 @@ pub struct Column {
 pub type Columns = Option<Cow<'static, [Column]>>;
 
 impl Column {
-    /// Values of any length: text, bytea, json. A function that returns nothing has an empty one.
+    /// Values of any length: text, bytea, json. The value of a function that returns nothing is empty.
     pub const BYTES: Self = Self { width: None, nullable: false };
     /// bool
     pub const BOOL: Self = Self { width: Some(1), nullable: false };
