@@ -48,7 +48,7 @@ impl Origin {
 struct Compared {
     /// compared with single values
     equal: Vec<String>,
-    /// with ranges
+    /// compared with ranges
     ranged: Vec<String>,
 }
 

@@ -103,7 +103,7 @@ impl Counted {
 /// Whether new documents have higher or lower keys than older ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trend {
-    /// they do
+    /// they have higher keys, or they have lower keys
     Monotonic,
     /// neither
     NotMonotonic,
