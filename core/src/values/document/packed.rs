@@ -61,7 +61,7 @@ pub struct Packer {
 }
 
 impl Default for Packer {
-    /// With a capacity for a screen of short documents.
+    /// With room for a few short documents.
     fn default() -> Self {
         Self { packed: Vec::with_capacity(8 << 10), fields: Fields::default(), unpacked: 0 }
     }
