@@ -246,7 +246,7 @@ pub(crate) fn extended_value(fields: &Map<String, Json>) -> Result<Option<Value>
     extended(fields, 0)
 }
 
-/// None for an ordinary object.
+/// As [`extended_value`], for an object inside `depth` levels.
 fn extended(fields: &Map<String, Json>, depth: usize) -> Result<Option<Value>> {
     if !fields.keys().any(|key| key.starts_with('$')) {
         return Ok(None);
