@@ -18,9 +18,9 @@ pub enum Statistics {
     Distribution,
     /// `$currentOp`: a document for each running statement
     Operations {
-        /// also of sessions without a statement
+        /// true: also for sessions without a statement
         idle: bool,
-        /// also of other users
+        /// true: also those of other users
         all_users: bool,
     },
 }
@@ -37,7 +37,7 @@ pub struct CatalogParts {
 }
 
 impl Statistics {
-    /// True if they are of the pipeline's collection, false if of the cluster.
+    /// True if they describe the pipeline's collection, false if they describe the cluster.
     pub fn are_of_collection(&self) -> bool {
         matches!(self, Self::Collection { .. } | Self::Indexes)
     }
