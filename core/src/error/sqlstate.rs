@@ -50,7 +50,7 @@ sqlstates! {
     REFUSED_CONNECTION = "08004";
     CONNECTION_FAILURE = "08006";
     TRANSACTION_RESOLUTION_UNKNOWN = "08007";
-    /// An answer that is not as agreed.
+    /// An answer that violates the protocol.
     PROTOCOL_VIOLATION = "08P01";
     FEATURE_NOT_SUPPORTED = "0A000";
     NUMERIC_VALUE_OUT_OF_RANGE = "22003";
