@@ -185,7 +185,7 @@ impl Frontend {
         self.expect(Stage::Prepared { only: true }, None);
     }
 
-    /// Executes a statement that was prepared. `parameters`: what a Bind message has after the names; `columns`: those of its rows.
+    /// Executes a statement that was prepared. `parameters`: what a Bind message has after the names; `columns`: its rows' columns.
     pub fn execute(&mut self, name: &[u8], parameters: &[u8], columns: Columns) {
         self.bind(name, parameters);
         self.expect(Stage::Bound, columns);

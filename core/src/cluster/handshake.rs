@@ -555,7 +555,7 @@ mod tests {
             let error = donor.require(&Donor { running: other, ..donor.clone() }).expect_err("another database");
             assert!(error.message.contains("another one"), "{error:?}");
         }
-        // Nodes without this code compare the names of the shards, so they refuse another one as well.
+        // Nodes of older versions compare the names of the shards, so they also refuse a different shard.
         let other = Donor { running: Some(Running { started: 7, ..running }), ..donor.clone() };
         assert_ne!(donor.to_string(), other.to_string());
     }

@@ -130,7 +130,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the last shard reports in between, and whichever shards are reached.
+        /// Holds whatever the last shard reports in between, and whichever shards are reached.
         #[test]
         fn one_damaged_shard_decides_nothing(
             steps in prop::collection::vec((0..3_usize, prop::array::uniform4(any::<bool>()), any::<bool>(), 0..STEP,

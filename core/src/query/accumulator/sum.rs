@@ -450,7 +450,7 @@ mod tests {
         assert_eq!(double(many.total()), exact as f64);
     }
 
-    /// Doubles that leave a part of few digits each: added alone, beside one whose last digit is larger, and once that one is gone.
+    /// Powers of two that are `digits` binary digits apart, and between them large numbers that cancel each other.
     fn sparse(digits: i64) -> Vec<Number> {
         let parts = (-1000..830).step_by(digits as usize).flat_map(|exponent| {
             let (part, large) = (power_of_two(exponent), power_of_two(exponent + 52 + digits));

@@ -36,7 +36,7 @@ pub struct Update {
     /// true for an update of one document whose shard key must not change; false for updates of many documents, whose fixed paths have
     /// another error
     pub(super) keeps_key: bool,
-    /// new fields and objects keep the order in which they are given, also in documents without an order of fields
+    /// true if new fields and objects keep the order in which they are given, also in documents without an order of fields
     pub(super) ordered: bool,
 }
 

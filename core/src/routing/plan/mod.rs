@@ -49,7 +49,7 @@ pub enum AccessPath {
     IndexRange {
         finds: FindsByIndex,
         backward: bool,
-        /// documents are sorted after the scan
+        /// true if documents are sorted after the scan
         sorted: bool,
     },
     /// all values come from a secondary index

@@ -28,11 +28,11 @@ pub enum Statistics {
 /// What `$listClusterCatalog` shows besides names and options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CatalogParts {
-    /// the shards of each collection
+    /// whether to show the shards of each collection
     pub shards: bool,
-    /// whether it is in the catalog of sharded collections
+    /// whether to show if it is in the catalog of sharded collections
     pub tracked: bool,
-    /// whether the balancer may move it
+    /// whether to show if the balancer may move it
     pub balancing: bool,
 }
 
