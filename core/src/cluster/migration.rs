@@ -17,8 +17,8 @@
 //! donor commits before the recipient, so at no moment both own the range. The exception is [`salvage`], which an administrator asks
 //! for after a shard has lost commits.
 //!
-//! A router that has replaced another one may have an old catalog, in which a move of the other one still runs. Then the shards show what became
-//! of it: [`Found`], [`action_after_take_over`].
+//! A router that has replaced another one may have an old catalog, in which a move of the other one still runs. Then the shards show what
+//! became of it: [`Found`], [`action_after_take_over`].
 //!
 //! A shard that has lost its last commits may show a prepared transaction of a migration that has ended: the outcome in the row
 //! still decides it.

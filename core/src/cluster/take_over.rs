@@ -1,7 +1,7 @@
 //! What a database that becomes the router concludes from the reports of shards: the epochs that it writes, and its next numbers.
 //!
-//! Each router has an epoch, and each shard stores the one by which it knows its router; a router with a lower one is refused there. The two are
-//! equal, unless a shard has reported one that a take-over did not follow: then the catalog has a higher one for that shard alone.
+//! Each router has an epoch, and each shard stores the one by which it knows its router; a router with a lower one is refused there. The
+//! two are equal, unless a shard has reported one that a take-over did not follow: then the catalog has a higher one for that shard alone.
 //!
 //! A shard may be damaged or malicious. So the effect of a single report on the other shards and on the router's numbers is limited.
 //!
@@ -24,8 +24,8 @@ const FOLLOWED_NUMBERS: i64 = 100_000;
 /// The epochs that routers write are lower, except at a shard that has reported an epoch just below this one.
 const LAST: i64 = 1 << 30;
 
-/// A take-over raises epochs by a random number up to this one. Two databases that take over while each reaches other shards must not get the
-/// same epoch: a shard would accept both.
+/// A take-over raises epochs by a random number up to this one. Two databases that take over while each reaches other shards must not get
+/// the same epoch: a shard would accept both.
 pub const STEP: i64 = 1 << 16;
 
 /// The most by which a shard's report raises the router's own epoch: at least 32 take-overs that the router does not know of.

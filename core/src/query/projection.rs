@@ -56,7 +56,8 @@ impl Projection {
     /// `Location31249` and `Location31250` for a path that collides with another, `Location51270` for `{"a": {}}`,
     /// `Location28724` for `$slice`, `Location31274` and `Location31275` for `$elemMatch`, `Location31276` for a second
     /// positional path, `Location31255` and `Location31256` for one beside `$elemMatch`, `Location31271`,
-    /// `Location31308`, `Location31394` and `Location31395` for a misplaced one, `Location31310` for a literal beside exclusions, `Location31325` for an unknown operator, those of field paths, of filters and of expressions, `NotImplemented` for `$meta`.
+    /// `Location31308`, `Location31394` and `Location31395` for a misplaced one, `Location31310` for a literal beside exclusions,
+    /// `Location31325` for an unknown operator, those of field paths, of filters and of expressions, `NotImplemented` for `$meta`.
     pub fn parse(json: &Json) -> Result<Projection> {
         Projection::parse_in(json, &Environment::default())
     }

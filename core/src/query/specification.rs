@@ -85,8 +85,8 @@ pub fn parse(text: &str) -> Result<Json> {
 /// Reads a text. The second part is an equal text that names each field once; None if the given text does so itself.
 ///
 /// # Errors
-/// `FailedToParse` for malformed JSON, `Overflow` for a value that is nested too deeply. For a field that is given twice: `Location40323` in a stage, `Location31250` in a projection,
-/// `ConflictingUpdateOperators` for a path of an operator, `Location40413` elsewhere.
+/// `FailedToParse` for malformed JSON, `Overflow` for a value that is nested too deeply. For a field that is given twice: `Location40323`
+/// in a stage, `Location31250` in a projection, `ConflictingUpdateOperators` for a path of an operator, `Location40413` elsewhere.
 pub fn read(text: &str, role: Role) -> Result<(Json, Option<String>)> {
     let malformed = |failure: Failure| match failure {
         Failure::TooDeep => error!(Kind::Overflow, "{failure}"),

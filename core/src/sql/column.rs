@@ -1,5 +1,5 @@
-//! The columns of a statement's rows, as its sender declares them. Each row is compared with them when it is decoded, so its readers need no
-//! checks for a column that is missing, NULL or of another length.
+//! The columns of a statement's rows, as its sender declares them. Each row is compared with them when it is decoded, so its readers need
+//! no checks for a column that is missing, NULL or of another length.
 
 use std::borrow::Cow;
 

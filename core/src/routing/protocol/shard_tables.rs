@@ -147,7 +147,8 @@ shard_statements! {
         "UPDATE docshard_data.placement SET version = $4 WHERE collection_id = $1 AND token = $2 AND version = $3 RETURNING 1"
     }
 
-    /// Locks a collection's placement until the transaction ends; no row if its version is another one, or if another transaction has locked it.
+    /// Locks a collection's placement until the transaction ends; no row if its version is another one, or if another transaction has
+    /// locked it.
     HoldPlacement { collection: i32, token: i64, version: i64 } -> Vec<i32> {
         "SELECT 1 FROM docshard_data.placement WHERE collection_id = $1 AND token = $2 AND version = $3 FOR UPDATE SKIP LOCKED"
     }

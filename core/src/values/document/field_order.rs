@@ -75,8 +75,8 @@ pub(super) struct FieldOrder<'a> {
 }
 
 impl<'a> FieldOrder<'a> {
-    /// Reads the bytes behind the last value of an object with `count` fields. None if there are none, since the order is jsonb's, or if their
-    /// number is wrong.
+    /// Reads the bytes behind the last value of an object with `count` fields. None if there are none, since the order is jsonb's, or if
+    /// their number is wrong.
     #[inline]
     pub(super) fn read(bytes: &'a [u8], count: usize) -> Option<Self> {
         let width = width(count);

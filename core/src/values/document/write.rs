@@ -343,8 +343,8 @@ fn write_object(
     entry(ENTRY_CONTAINER, start, out)
 }
 
-/// The positions that fields get in jsonb, in the order in which they are given; None if that is jsonb's order. A name that is given several
-/// times has its first place.
+/// The positions that fields get in jsonb, in the order in which they are given; None if that is jsonb's order. A name that is given
+/// several times has its first place.
 fn given_order(fields: &[(&str, WriteNode<'_>)]) -> Option<Vec<usize>> {
     let sorted = |pair: &[(&str, WriteNode<'_>)]| compare_keys(pair[0].0.as_bytes(), pair[1].0.as_bytes()).is_lt();
     if fields.windows(2).all(sorted) {
