@@ -72,7 +72,7 @@ impl IndexFunction {
             Output::Types => FunctionResult::Bytes(index.types(document)),
             Output::UniqueKeys => FunctionResult::Bytes(unique::pack(&index.unique_keys(document)?)),
             Output::Entries => FunctionResult::BytesArray(index.entries(document)?),
-            Output::HasEntries => FunctionResult::Bool(index.is_apart(document)),
+            Output::HasEntries => FunctionResult::Bool(index.has_entries_of(document)),
         })
     }
 }

@@ -131,7 +131,7 @@ pub fn refused<'d>(collection: i32, documents: impl Iterator<Item = &'d [u8]>) -
     };
     let (mut refused, mut bytes) = (Refused::new(), 0);
     for (position, document) in documents.enumerate() {
-        let Some(document) = raw::document(document).filter(|document| validator.refuses_new(*document)) else {
+        let Some(document) = raw::document(document).filter(|document| validator.is_violated_by_new(*document)) else {
             continue;
         };
         let report = (bytes < MAX_REPORTS).then(|| validator.describe(document).info().to_string());
