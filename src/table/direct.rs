@@ -49,8 +49,9 @@ fn with_expression(filter: &Json, expression: Json) -> Json {
 }
 
 impl DirectScan {
-    pub fn new(layout: Rc<Layout>, plan: ScanPlan, write: DirectWrite) -> Result<Self> {
-        Ok(Self { scan: CollectionScan::new(layout, ScanPlan { is_target: false, ..plan })?, write, written: 0 })
+    pub fn new(layout: Rc<Layout>, plan: &ScanPlan, write: &DirectWrite, is_of_other_user: bool) -> Result<Self> {
+        let scan = CollectionScan::new(layout, plan, &plan.columns, is_of_other_user)?;
+        Ok(Self { scan, write: write.clone(), written: 0 })
     }
 
     /// The update; None: the documents are deleted.

@@ -163,11 +163,12 @@ impl Table for CollectionTable {
         direct::can(&self.layout, compared, set, &key)
     }
 
-    fn scan(&self, plan: ScanPlan) -> Result<Box<dyn Scan>> {
-        Ok(match (plan.groups.clone(), plan.write.clone()) {
-            (Some(groups), _) => Box::new(grouping::GroupScan::new(self.layout.clone(), plan, groups)?),
-            (None, Some(write)) => Box::new(direct::DirectScan::new(self.layout.clone(), plan, write)?),
-            (None, None) => Box::new(scan::CollectionScan::new(self.layout.clone(), plan)?),
+    fn scan(&self, plan: &Rc<ScanPlan>, is_of_other_user: bool) -> Result<Box<dyn Scan>> {
+        let layout = self.layout.clone();
+        Ok(match (&plan.groups, &plan.write) {
+            (Some(groups), _) => Box::new(grouping::GroupScan::new(layout, plan, groups, is_of_other_user)?),
+            (None, Some(write)) => Box::new(direct::DirectScan::new(layout, plan, write, is_of_other_user)?),
+            (None, None) => Box::new(scan::CollectionScan::new(layout, plan, &plan.columns, is_of_other_user)?),
         })
     }
 

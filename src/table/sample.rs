@@ -19,8 +19,8 @@ pub struct SampleScan {
 impl SampleScan {
     pub fn new(layout: Rc<Layout>, most: usize) -> Result<Self> {
         // As for a reader of another user's rows, a value that does not fit is no error by itself.
-        let plan = ScanPlan { columns: layout.numbers(), is_of_other_user: true, ..ScanPlan::default() };
-        Ok(Self { scan: CollectionScan::new(layout, plan)?, most })
+        let columns = layout.numbers();
+        Ok(Self { scan: CollectionScan::new(layout, &ScanPlan::default(), &columns, true)?, most })
     }
 }
 

@@ -20,13 +20,14 @@ use crate::router::reads::aggregate::Results;
 use crate::router::reads::find;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::values::document::raw;
+use serde::Deserialize as _;
 use serde_json::{Map, Value as Json, json};
 use std::rc::Rc;
 
 pub struct CollectionScan {
     layout: Rc<Layout>,
     columns: Vec<Column>,
-    conditions: Vec<(Condition, usize)>,
+    conditions: Rc<Conditions>,
     order: Option<Json>,
     /// the fields that are read; None: whole documents
     fields: Option<Vec<String>>,
@@ -45,6 +46,9 @@ pub struct CollectionScan {
     parts: Vec<RemotePart>,
 }
 
+/// Conditions with the numbers of their first operands.
+type Conditions = Vec<(Condition, usize)>;
+
 /// What a scan asks for.
 pub struct Request {
     pub filter: Json,
@@ -52,26 +56,21 @@ pub struct Request {
 }
 
 impl CollectionScan {
-    pub fn new(layout: Rc<Layout>, plan: ScanPlan) -> Result<Self> {
-        let columns = layout.chosen(&plan.columns)?;
-        let parse = |(condition, first): (Json, usize)| match serde_json::from_value(condition) {
-            Ok(condition) => Ok((condition, first)),
-            Err(_) => Err(error!(Kind::InternalError, "malformed condition of a foreign scan")),
-        };
-        let conditions = plan.conditions.into_iter().map(parse).collect::<Result<_>>()?;
+    /// Reads these columns.
+    pub fn new(layout: Rc<Layout>, plan: &ScanPlan, columns: &[i16], is_of_other_user: bool) -> Result<Self> {
+        let columns = layout.chosen(columns)?;
         let origin = plan.is_target.then(|| Origin::of(&layout, &columns)).transpose()?;
         let fields = fields(&columns, origin.as_ref());
-        let ScanPlan { order, is_of_other_user, shows_rows, hiding, .. } = plan;
         Ok(Self {
             layout,
             columns,
-            conditions,
-            order,
+            conditions: conditions(plan)?,
+            order: plan.order.clone(),
             fields,
             origin,
-            shows_rows,
+            shows_rows: plan.shows_rows,
             is_of_other_user,
-            hiding: if is_of_other_user { hiding } else { Vec::new() },
+            hiding: if is_of_other_user { plan.hiding.clone() } else { Vec::new() },
             misfit: None,
             found: None,
             observed: None,
@@ -170,6 +169,20 @@ impl CollectionScan {
         let which = if self.is_of_other_user { String::new() } else { format!(" of the document with the _id {id}") };
         self.layout.misfit(column, type_name, &which)
     }
+}
+
+/// The conditions of a plan, which are parsed once.
+fn conditions(plan: &ScanPlan) -> Result<Rc<Conditions>> {
+    if let Some(Ok(known)) = plan.prepared.get().map(|known| Rc::clone(known).downcast()) {
+        return Ok(known);
+    }
+    let parse = |(condition, first): &(Json, usize)| match Condition::deserialize(condition) {
+        Ok(condition) => Ok((condition, *first)),
+        Err(_) => Err(error!(Kind::InternalError, "malformed condition of a foreign scan")),
+    };
+    let parsed: Rc<Conditions> = Rc::new(plan.conditions.iter().map(parse).collect::<Result<_>>()?);
+    let _ = plan.prepared.set(Rc::<Conditions>::clone(&parsed));
+    Ok(parsed)
 }
 
 /// What helps a reader whose snapshot is older than a write.

@@ -9,6 +9,8 @@ use docshard_core::error::Kind as ErrorKind;
 use pgrx::pg_sys;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
+use std::any::Any;
+use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::OnceLock;
 
@@ -153,7 +155,8 @@ pub trait Table {
     fn can_group(&self, groups: &Groups) -> bool;
     /// True if the table can update or delete the rows that exact conditions on these columns select, and set these columns, without returning them.
     fn can_write(&self, compared: &[i16], set: &[i16]) -> bool;
-    fn scan(&self, plan: ScanPlan) -> Result<Box<dyn Scan>>;
+    /// `is_of_other_user`: the table is read with another user's privileges, as below a view, so errors must not show its rows to the current user.
+    fn scan(&self, plan: &Rc<ScanPlan>, is_of_other_user: bool) -> Result<Box<dyn Scan>>;
     /// Checks that the current user may do this.
     fn check(&self, access: Access) -> Result<()>;
     /// Starts writing. `returned`: the columns that RETURNING names.
@@ -211,9 +214,9 @@ pub struct ScanPlan {
     pub write: Option<DirectWrite>,
     /// the columns of conditions that hide rows from the reader, as those of a view with `security_barrier`
     pub hiding: Vec<i16>,
-    /// the table is read with another user's privileges, as below a view: errors must not show its rows to the current user
+    /// what the table has made of the conditions, which lives as long as the plan
     #[serde(skip)]
-    pub is_of_other_user: bool,
+    pub prepared: OnceCell<Rc<dyn Any>>,
 }
 
 /// What a shard has returned.

@@ -10,14 +10,40 @@ use super::target::Rows;
 use super::value::{self, Kind, SqlValue};
 use crate::pg::error::{Error, Result, keeping_all};
 use crate::pg::memory::context;
+use crate::pg::memory::small_cache::SmallCache;
 use crate::pg::security::user;
 use crate::pg::{server, version};
 use docshard_core::error::Kind as ErrorKind;
 use pgrx::{PgList, PgMemoryContexts, pg_guard, pg_sys};
+use std::cell::RefCell;
 use std::ffi::{CString, c_int};
+use std::rc::Rc;
 
 /// The most elements of an array that conditions compare with: the filter of a shard has them all, which takes some hundred bytes for each.
 const MOST_ELEMENTS: usize = 100_000;
+
+/// Prepared statements start the same plans again and again; this many are cached.
+const MAX_KEPT: usize = 16;
+/// Longer plans, in bytes, are not cached.
+const MAX_KEPT_BYTES: usize = 4096;
+
+thread_local! {
+    /// By the text that PostgreSQL's plan has.
+    static KEPT: RefCell<SmallCache<String, Rc<ScanPlan>, MAX_KEPT>> = const { RefCell::new(SmallCache::NONE) };
+}
+
+fn plan_of(text: String) -> Result<Rc<ScanPlan>> {
+    if let Some(known) = KEPT.with_borrow(|kept| kept.find(|known| *known == text)) {
+        return Ok(known);
+    }
+    let plan = serde_json::from_str(&text)
+        .map_err(|_| Error::new(ErrorKind::InternalError, "malformed plan of a foreign scan"))?;
+    let plan = Rc::new(plan);
+    if text.len() <= MAX_KEPT_BYTES {
+        KEPT.with_borrow_mut(|kept| kept.insert(text, Rc::clone(&plan)));
+    }
+    Ok(plan)
+}
 
 /// The state of a scan, which lives in the executor's memory.
 struct State {
@@ -58,11 +84,8 @@ pub(super) unsafe extern "C-unwind" fn begin(node: *mut pg_sys::ForeignScanState
         let relation = version::range_table_relation(estate, version::relation_of_scan(foreign));
         let user = version::user_of_scan(foreign, estate);
         let user = if user == pg_sys::InvalidOid { server::current_user() } else { user };
-        let mut plan: ScanPlan = raise(
-            serde_json::from_str(&string_of(foreign.fdw_private))
-                .map_err(|_| Error::new(ErrorKind::InternalError, "malformed plan of a foreign scan")),
-        );
-        plan.is_of_other_user = user != server::current_user();
+        let plan = raise(plan_of(string_of(foreign.fdw_private)));
+        let is_of_other_user = user != server::current_user();
         let table = define::open((*relation).rd_id);
         let row =
             if plan.groups.is_some() { (*(*node).ss.ss_ScanTupleSlot).tts_tupleDescriptor } else { (*relation).rd_att };
@@ -83,7 +106,7 @@ pub(super) unsafe extern "C-unwind" fn begin(node: *mut pg_sys::ForeignScanState
         if write.is_some() {
             raise(define::check_owner(relation, user, &*table, Access::Write));
         }
-        let scan = raise(user::as_checked_user(user, || table.scan(plan)));
+        let scan = raise(user::as_checked_user(user, || table.scan(&plan, is_of_other_user)));
         let memory = context::of_execution((*estate).es_query_cxt, c"docshard foreign scan");
         let state = State {
             scan,
