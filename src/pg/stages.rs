@@ -91,7 +91,7 @@ impl StageResults {
         Ok(Self(pipeline.run_with(Box::new(Source(documents)), resources)?))
     }
 
-    /// As [`with_resources`](Self::with_resources), and measures each stage.
+    /// Like [`with_resources`](Self::with_resources), and measures each stage.
     pub fn measured(
         documents: impl DocumentSource + 'static,
         pipeline: &Pipeline,

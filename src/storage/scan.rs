@@ -42,7 +42,8 @@ impl Columns<'_> {
     pub fn bytes(&self, column: usize) -> Option<Vec<u8>> {
         (!self.nulls[column]).then(|| self.with_slice(column, <[u8]>::to_vec))
     }
-    /// As [`bytes`](Self::bytes); None also for a column that the table does not have.
+
+    /// Like [`bytes`](Self::bytes); None also for a column that the table does not have.
     pub fn opt_bytes(&self, column: usize) -> Option<Vec<u8>> {
         if column < self.values.len() { self.bytes(column) } else { None }
     }

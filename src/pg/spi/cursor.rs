@@ -309,12 +309,12 @@ impl Cursor {
         Self::open_with(sql, params, FIRST, MAX_ROWS)
     }
 
-    /// As [`open`](Self::open); fetches the rows one by one.
+    /// Like [`open`](Self::open); fetches the rows one by one.
     pub fn open_single(sql: &str, params: &[Param<'_>]) -> Result<Self> {
         Self::open_with(sql, params, 1, 1)
     }
 
-    /// As [`open`](Self::open), and counts what the plan does.
+    /// Like [`open`](Self::open), and counts what the plan does.
     pub fn open_explained(sql: &str, params: &[Param<'_>]) -> Result<(Self, Option<ExecutedPlan>)> {
         let cursor = instrumented(|| Self::open(sql, params))?;
         let plan = cursor.portal.clone().map(ExecutedPlan);
