@@ -1,13 +1,14 @@
 //! Groups of a foreign table's rows: a pipeline with `$group`, whose results become rows.
 //!
-//! The results are those of SQL. Why each is so:
+//! The results are the same as SQL's:
 //!
-//! * A value that does not fit its column is an error, as it is if the row is read. Values of a key that do not fit are groups of their own. For each
-//!   other column that the statement reads, each group also has one document in which the value does not fit, if there is one. Such a document cannot
-//!   exist where a condition proves that the value fits: an equality on `_id` or a field of the shard key, which are no arrays.
-//! * Null and missing values are one group. Integers that are equal are one group whatever their types are, and so are strings with the same bytes.
-//! * Sums of integers are added as such, and those of bigint as decimals of 34 digits, so that they do not become doubles. `avg` is a division of numeric.
-//! * `min` and `max` are for types whose orders agree: strings only by their bytes.
+//! * A value that does not fit its column is an error, as it is if the row is read. Values of a key that do not fit are groups of their own.
+//!   For each other column that the statement reads, each group also has one document with a value that does not fit, if there is one. This
+//!   is omitted for columns where a condition proves that all values fit: an equality on `_id` or a field of the shard key, which cannot be
+//!   arrays.
+//! * Null and missing values form one group. Equal integers form one group whatever their types, and so do strings with the same bytes.
+//! * Sums of integers are computed in integers, and those of bigint in decimals of 34 digits; never in doubles. `avg` divides as numeric.
+//! * `min` and `max` are computed only for types that MongoDB and SQL order alike; strings only if SQL orders them by their bytes.
 
 use super::column::{Column, Layout, Read};
 use super::fitting::{fits, unproven, value_of};
@@ -30,7 +31,7 @@ use docshard_core::values::document::value::Value;
 use serde_json::{Map, Value as Json, json};
 use std::rc::Rc;
 
-/// True if groups are exact.
+/// True if the shards compute these groups exactly as SQL does.
 pub fn can(layout: &Layout, groups: &Groups, bytes_by_default: &dyn Fn() -> bool) -> bool {
     let column = |number: i16| layout.column(number).filter(|column| fits(column).is_some());
     let key = |(number, collation): &(i16, Collation)| {
@@ -48,7 +49,7 @@ pub fn can(layout: &Layout, groups: &Groups, bytes_by_default: &dyn Fn() -> bool
             _ => false,
         })
     };
-    // A value that does not fit would be NULL.
+    // With `on_mismatch 'null'`, a value that does not fit would have to be NULL.
     let is_read = !groups.keys.is_empty() || groups.calls.iter().any(|call| call.column.is_some());
     (layout.is_strict() || !is_read)
         && groups.keys.iter().all(key)
@@ -56,7 +57,7 @@ pub fn can(layout: &Layout, groups: &Groups, bytes_by_default: &dyn Fn() -> bool
         && groups.compared.iter().all(|number| column(*number).is_some())
 }
 
-/// The digits of a sum of integers.
+/// A sum of integers as text.
 fn integer(sum: &Number) -> Result<String> {
     match sum {
         Number::Decimal(Decimal::Finite(sum)) if sum.is_integer() => Ok(sum.with_scale(0).to_string()),
@@ -73,7 +74,7 @@ pub struct GroupScan {
     /// the stages before `$group`, and the options of the pipeline, of the last start
     asked: (Vec<Json>, Json),
     found: Option<Results>,
-    /// the row of a statement without keys that has read nothing is still to come
+    /// if there are no groups, one row must still be returned: that of a statement without keys
     is_empty_due: bool,
 }
 
@@ -131,7 +132,7 @@ impl GroupScan {
             };
             let column = self.column(number)?;
             let value = value_of(column);
-            // What is not greater than null is null or missing, or does not fit.
+            // A value that is not greater than null is null or missing, or does not fit.
             let count = if column.not_null { json!(1) } else { json!({"$cond": [{"$gt": [value, null]}, 1, 0]}) };
             match call.function {
                 Function::Min => group.insert(format!("v{at}"), json!({"$min": value})),
@@ -139,7 +140,7 @@ impl GroupScan {
                 Function::Count => group.insert(format!("n{at}"), json!({"$sum": count})),
                 Function::Sum | Function::Avg => {
                     let converted = |input: Json, to| json!({"$convert": {"input": input, "to": to, "onError": null, "onNull": null}});
-                    // A double becomes a decimal of 15 digits only, but a long with all of them.
+                    // The conversion from double to decimal keeps only 15 digits; by way of long, all digits are kept.
                     let long = converted(value, "long");
                     let number = if column.kind.scalar == Scalar::Int8 { converted(long, "decimal") } else { long };
                     group.insert(format!("v{at}"), json!({"$sum": number}));
@@ -184,7 +185,7 @@ impl GroupScan {
         Some(self.scan.misfit(column, type_name, &text(id).unwrap_or_default().to_string()))
     }
 
-    /// The error of a value that does not fit, if there is one in the group.
+    /// The error of a value in the group that does not fit its column; None if all values fit.
     fn misfit(&self, group: RawObject<'_>) -> Option<Error> {
         self.scan.columns().iter().find_map(|column| {
             let Some(RawValue::Object(found)) = group.get(&format!("m{}", column.number)) else { return None };
@@ -192,7 +193,7 @@ impl GroupScan {
         })
     }
 
-    /// The result of a call in a group; None for NULL.
+    /// The result of an aggregate call for a group; None for NULL.
     fn result(&self, at: usize, call: &AggregateCall, group: RawObject<'_>) -> Result<Option<SqlValue>> {
         let number = |name: &str| match group.get(&format!("{name}{at}")).map(Value::from_raw) {
             Some(Value::Number(number)) => Ok(number),
@@ -221,7 +222,7 @@ impl GroupScan {
         })
     }
 
-    /// The row of no rows: counts are 0, and everything else is NULL.
+    /// The row of a statement without keys over no documents: counts are 0, and all other results are NULL.
     fn put_empty(&self, put: &mut dyn FnMut(i16, SqlValue) -> Result<()>) -> Result<()> {
         for (at, _) in self.groups.calls.iter().enumerate().filter(|(_, call)| call.function == Function::Count) {
             put(at as i16 + 1, SqlValue::Int(0))?;
