@@ -4,6 +4,7 @@
 //! [`log_pages`] does in advance.
 
 use super::capture;
+use super::trigger::are_own;
 use crate::pg::error::Result;
 use crate::storage::open_looked_up;
 use crate::storage::scan::visit_tuple;
@@ -40,7 +41,7 @@ pub fn is_plain(table: pg_sys::Oid) -> bool {
         let rel = open_looked_up(table, pg_sys::AccessShareLock);
         let triggers = (*rel).trigdesc;
         let plain = std::ptr::eq((*rel).rd_tableam, pg_sys::GetHeapamTableAmRoutine())
-            && (triggers.is_null() || (*triggers).numtriggers <= 1)
+            && (triggers.is_null() || are_own(&*triggers))
             && (*rel).rd_rules.is_null();
         pg_sys::table_close(rel, pg_sys::AccessShareLock as i32);
         plain
@@ -169,5 +170,32 @@ pub fn log_pages(table: pg_sys::Oid, places: Places<'_>) {
             pg_sys::XLogFlush(end);
         }
         pg_sys::table_close(rel, pg_sys::AccessShareLock as i32);
+    }
+}
+
+#[cfg(any(test, feature = "pg_test"))]
+#[pgrx::pg_schema]
+mod tests {
+    use super::*;
+    use pgrx::{Spi, pg_test};
+
+    fn table() -> pg_sys::Oid {
+        Spi::get_one("SELECT \"table\"::regclass::oid FROM docshard.collections WHERE namespace = 'bulk.t'")
+            .unwrap()
+            .unwrap()
+    }
+
+    #[pg_test]
+    fn a_collection_is_plain_until_it_has_a_trigger_of_a_user() {
+        Spi::run("SELECT docshard.insert_one('bulk.t', '{}')").unwrap();
+        assert!(is_plain(table()));
+        let relation: String =
+            Spi::get_one(&format!("SELECT '{}'::oid::regclass::text", table().to_u32())).unwrap().unwrap();
+        Spi::run("ALTER EVENT TRIGGER docshard_check_changes DISABLE").unwrap();
+        Spi::run(&format!(
+            "CREATE TRIGGER a BEFORE DELETE ON {relation} EXECUTE FUNCTION suppress_redundant_updates_trigger()"
+        ))
+        .unwrap();
+        assert!(!is_plain(table()));
     }
 }
