@@ -295,6 +295,8 @@ BEGIN
 END $$;
 
 -- The epoch of this router at a shard that has reported one which a take-over did not follow.
+ALTER TABLE docshard_catalog.migrations ADD COLUMN server_started_at timestamptz NOT NULL DEFAULT pg_catalog.pg_postmaster_start_time();
+COMMENT ON COLUMN docshard_catalog.migrations.server_started_at IS 'the start of the server whose process moves the chunk: another one may lack the decision';
 ALTER TABLE docshard_catalog.contacts ADD COLUMN epoch bigint;
 COMMENT ON COLUMN docshard_catalog.contacts.epoch IS 'the epoch of this router at the shard, if it is higher than that of docshard_catalog.cluster: the shard had reported one that was not followed';
 

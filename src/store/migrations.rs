@@ -156,6 +156,11 @@ statements! {
     /// True if there is a move of that number.
     pub fn exists(id: i64) -> bool { run "SELECT FROM docshard_catalog.migrations WHERE id = $1" }
 
+    /// True if a process of this server, since its start, has inserted the move.
+    pub fn is_of_this_server(id: i64) -> bool {
+        run "SELECT FROM docshard_catalog.migrations WHERE id = $1 AND server_started_at = pg_catalog.pg_postmaster_start_time()"
+    }
+
     /// The ranges whose moves were aborted in the last hour after at least `attempts` attempts at the hand-over.
     pub fn recently_given_up(attempts: i32) -> Vec<Range> {
         select "WHERE state = 'done' AND outcome = 'aborted' AND attempts >= $1 \
