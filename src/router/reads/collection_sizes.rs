@@ -5,10 +5,10 @@
 
 use crate::catalog::cache;
 use crate::pg::error::Result;
-use crate::router::config;
 use crate::router::dispatch::reading;
 use crate::router::fresh_map::with_fresh_map;
 use crate::router::rows::LARGEST_NUMBER;
+use crate::router::source::Source;
 use docshard_core::routing::model::Collection;
 use docshard_core::routing::plan::Read;
 use docshard_core::routing::plan::conditions::Conditions;
@@ -88,21 +88,23 @@ pub fn collection(collection: &Collection) -> Result<Vec<Measured>> {
     })
 }
 
-/// Measures a collection on every shard that has chunks of it. One of the database `config`, in which nothing is stored, has one part; one
-/// that does not exist has none.
+/// Measures a collection on every shard that has chunks of it. A virtual collection, of which nothing is stored,
+/// has one part at its database; one that does not exist has none.
 pub fn of_namespace(namespace: &str) -> Result<Vec<Measured>> {
-    if let Some(found) = cache::find(namespace)? {
-        return collection(&found);
+    let source = Source::of(namespace)?;
+    if let Some(found) = source.stored() {
+        return collection(found);
     }
+    let mut rows = source.without_shards(&Query::all()?, Read::Count(&CountOptions::default()))?.into_rows();
     let mut measured = Vec::new();
-    for mut stream in config::rows(namespace, &Query::all()?, Read::Count(&CountOptions::default()))? {
-        measured.extend(stream.next_row()?.map(|row| Measured {
-            shard: config::DATABASE.to_owned(),
+    while let Some(row) = rows.next_row()? {
+        measured.push(Measured {
+            shard: namespace.split_once('.').map_or(namespace, |(database, _)| database).to_owned(),
             documents: row.i64(0),
             bytes: row.i64(1),
             storage: 0,
             indexes: vec![("_id_".to_owned(), 0)],
-        }));
+        });
     }
     Ok(measured)
 }
