@@ -52,20 +52,22 @@ pub fn collection(collection: &Collection) -> Result<Vec<Measured>> {
         let destinations = destination::destinations(&collection, &KeyRanges::all())?;
         let conditions = Conditions::new(&collection);
         let sql = format!(
-            "SELECT CASE WHEN s.few THEN n.documents ELSE c.reltuples::int8 END, \
-                    CASE WHEN s.few THEN n.bytes ELSE (c.reltuples * coalesce( \
+            "SELECT coalesce(s.estimated, n.documents), \
+                    CASE WHEN s.estimated IS NULL THEN n.bytes ELSE s.estimated * coalesce( \
                       (SELECT avg_width FROM pg_catalog.pg_stats WHERE schemaname = c.relnamespace::pg_catalog.regnamespace::text \
-                        AND tablename = c.relname AND attname = 'doc'), 0))::int8 END, \
+                        AND tablename = c.relname AND attname = 'doc'), 0) END, \
                     coalesce(pg_catalog.pg_table_size(c.oid), 0), \
                     (SELECT pg_catalog.json_object_agg(r.relname, pg_catalog.pg_relation_size(r.oid))::text \
                        FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class r ON r.oid = i.indexrelid \
                       WHERE i.indrelid = c.oid) \
              FROM pg_catalog.pg_class c \
-             CROSS JOIN LATERAL (SELECT c.reltuples < 0 OR pg_catalog.pg_relation_size(c.oid) <= {COUNTED_BYTES} AS few) s \
+             CROSS JOIN LATERAL (SELECT CASE WHEN pg_catalog.pg_relation_size(c.oid) > {COUNTED_BYTES} THEN {estimated} END \
+               AS estimated) s \
              LEFT JOIN LATERAL (SELECT pg_catalog.count(*) AS documents, \
                     coalesce(pg_catalog.sum(pg_catalog.octet_length({packed})), 0)::int8 AS bytes \
-                  FROM {table} t WHERE s.few) n ON true \
+                  FROM {table} t WHERE s.estimated IS NULL) n ON true \
              WHERE c.oid = '{table}'::regclass AND {check}",
+            estimated = sql::estimated_documents("c"),
             packed = sql::pack("t.doc"),
             table = collection.table(),
             check = conditions.sql()

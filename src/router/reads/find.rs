@@ -14,6 +14,7 @@ use docshard_core::routing::plan::conditions::Conditions;
 use docshard_core::routing::plan::destination;
 use docshard_core::routing::plan::order::Order;
 use docshard_core::routing::plan::statement::NUMBER;
+use docshard_core::routing::protocol::sql;
 use docshard_core::routing::request::options::{CountOptions, FindOptions};
 use docshard_core::routing::request::query::Query;
 use docshard_core::values::key::KeyRanges;
@@ -50,7 +51,7 @@ pub fn count(namespace: &str, query: &Query, options: &CountOptions) -> Result<i
     Ok(options.limit.map_or(after_skip, |limit| after_skip.min(i64::try_from(limit).unwrap_or(i64::MAX))))
 }
 
-/// Returns the number of documents according to PostgreSQL's statistics; they are counted if there are none yet.
+/// Returns the number of documents according to PostgreSQL's statistics and the present sizes of the tables; they are counted if there are none yet.
 pub fn estimated_count(namespace: &str) -> Result<i64> {
     read_with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else {
@@ -59,8 +60,9 @@ pub fn estimated_count(namespace: &str) -> Result<i64> {
         let destinations = destination::destinations(&collection, &KeyRanges::all())?;
         let conditions = Conditions::new(&collection);
         let sql = format!(
-            "SELECT CASE WHEN c.reltuples < 0 THEN (SELECT count(*) FROM {table}) ELSE c.reltuples::bigint END \
+            "SELECT coalesce({estimated}, (SELECT count(*) FROM {table})) \
              FROM pg_catalog.pg_class c WHERE c.oid = '{table}'::regclass AND {check}",
+            estimated = sql::estimated_documents("c"),
             table = collection.table(),
             check = conditions.sql()
         );
