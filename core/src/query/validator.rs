@@ -16,7 +16,7 @@ pub const VALIDATOR: &str = "validator";
 /// As [`VALIDATOR`].
 pub const LEVEL: &str = "validationLevel";
 /// As [`VALIDATOR`].
-pub const ACTION: &str = "validationAction";
+const ACTION: &str = "validationAction";
 /// As [`VALIDATOR`]: the collation by which the validator compares strings.
 pub const COLLATION: &str = "collation";
 /// The name of [`Level::Off`].
@@ -56,7 +56,7 @@ pub enum Action {
 /// The levels, by their names.
 pub const LEVELS: &[(&str, Level)] = &[(OFF, Level::Off), ("strict", Level::Strict), ("moderate", Level::Moderate)];
 /// The actions, by their names.
-pub const ACTIONS: &[(&str, Action)] =
+const ACTIONS: &[(&str, Action)] =
     &[("error", Action::Error), ("warn", Action::Warn), ("errorAndLog", Action::ErrorAndLog)];
 
 /// A parsed validator.

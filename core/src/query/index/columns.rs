@@ -24,7 +24,7 @@ impl IndexKeys {
     }
 
     /// True if the keys of a document with this value at one of the paths are entries.
-    pub(super) fn sets_apart(&self, value: RawValue<'_>) -> bool {
+    fn sets_apart(&self, value: RawValue<'_>) -> bool {
         match value {
             // No number is long.
             RawValue::Null | RawValue::Bool(_) | RawValue::Number(_) => false,
