@@ -50,7 +50,7 @@ pub const VIEWS: &[CatalogView] = &[
     view("tags", true, "_id ns min max tag"),
     view("version", false, "_id minCompatibleVersion currentVersion clusterId"),
 ];
-/// Those that a catalog has only after `ALTER EXTENSION docshard UPDATE` to 0.4.0.
+/// The collections whose views a catalog has only after `ALTER EXTENSION docshard UPDATE` to 0.4.0.
 const NEW: &[&str] = &["actionlog", "locks"];
 const LOGGED: &str = "_id server shard clientAddr time what ns details";
 
@@ -69,8 +69,8 @@ pub fn rows(statement: &Statement) -> Result<RowStream> {
     Ok(RowStream::Local(spi::cursor::Cursor::open(&statement.sql, &borrowed(&statement.params))?))
 }
 
-/// The statement that returns the matching documents in the order of the view unless a sort is given. As of the other
-/// statements, None if the catalog does not have the view yet.
+/// The statement that returns the matching documents, in the order of the view unless a sort is given. None if the catalog does not have
+/// the view yet.
 fn find(view: &CatalogView, query: &Query, options: &FindOptions) -> Result<Option<Statement>> {
     if query.bounds.is_some() {
         bail!(Kind::NotImplemented, "min and max are not supported in the database config");
@@ -95,7 +95,7 @@ fn find(view: &CatalogView, query: &Query, options: &FindOptions) -> Result<Opti
     Ok(Some(Statement { sql, params, columns: DOCUMENT }))
 }
 
-/// The statement that returns the distinct values of a field with their keys, in the order of the keys.
+/// The statement that returns the distinct values of a field with their keys, in the order of the keys. None as for [`find`].
 fn distinct(view: &CatalogView, field: &str, query: &Query) -> Result<Option<Statement>> {
     let environment = query.environment.json().map(|json| json.to_string()).unwrap_or_default();
     let mut params = vec![Parameter::Text(field.to_owned()), Parameter::Text(environment)];
@@ -108,7 +108,7 @@ fn distinct(view: &CatalogView, field: &str, query: &Query) -> Result<Option<Sta
     Ok(Some(Statement { sql, params, columns: DOCUMENT_AND_KEY }))
 }
 
-/// The statement that returns the number of matching documents, and of their bytes.
+/// The statement that returns the number of matching documents and the sum of their sizes in bytes. None as for [`find`].
 fn count(view: &CatalogView, query: &Query) -> Result<Option<Statement>> {
     let mut params = Vec::new();
     let Some(from) = source(view, query, &mut params)? else { return Ok(None) };

@@ -73,10 +73,9 @@ impl Collator {
     /// Parses `{"locale": "en", "strength": 2}`; None for `{"locale": "simple"}` and for `{}`.
     ///
     /// # Errors
-    /// `TypeMismatch`, `UnknownOption` and `Location40414` for a wrong, unknown or missing field, `BadValue` for a
-    /// strength out of range, `BadValue` for an unknown locale or an invalid value of another option, and for an option without
-    /// effect at that strength, `FailedToParse` for options of `simple`, `IncompatibleCollationVersion`, `NotImplemented` for
-    /// `backwards` where the locale does not imply it.
+    /// `TypeMismatch`, `UnknownOption` and `Location40414` for a wrong, unknown or missing field, `BadValue` for a strength out of range,
+    /// an unknown locale, an invalid value of another option, and an option without effect at that strength, `FailedToParse` for options of
+    /// `simple`, `IncompatibleCollationVersion`, `NotImplemented` for `backwards` where the locale does not imply it.
     pub fn parse(json: &Json) -> Result<Option<Collator>> {
         let Some(fields) = ext_json::document(json) else {
             return Err(mismatch("collation", json, "object"));
@@ -113,7 +112,7 @@ impl Collator {
         if first.is_some_and(|first| first != "off") && !has_case {
             bail!(Kind::BadValue, "'caseFirst' is invalid unless 'caseLevel' is on or 'strength' is greater than 2");
         }
-        // A definition of fr_CA says `backwards` by itself.
+        // The definition of `fr_CA` always has `backwards`, and is read again here.
         if backwards && locale != "fr_CA" {
             ensure!(strength != 1, Kind::BadValue, "'backwards' is invalid with 'strength' of 1");
             bail!(Kind::NotImplemented, "the collation option backwards is not supported");
@@ -175,7 +174,7 @@ fn parse_locale(name: &str) -> Result<Locale> {
     tag.parse().map_err(|_| unknown())
 }
 
-/// The options that the library takes, and the strength as a number.
+/// The options in the form that the library takes, and the strength as a number.
 fn options(fields: &Map<String, Json>) -> Result<(CollatorOptions, i64)> {
     let mut options = CollatorOptions::default();
     let strength = match fields.get("strength") {

@@ -11,7 +11,7 @@ use docshard_core::error::{Kind, bail, error};
 #[derive(Debug)]
 pub struct Setting {
     pub name: &'static str,
-    /// the value unless it is set
+    /// the value if it is not set
     pub default: &'static str,
     /// the values it takes
     pub kind: SettingKind,
@@ -159,7 +159,7 @@ pub fn integer(name: &str) -> Result<i64> {
     value.parse().map_err(|_| error!(Kind::InternalError, "setting \"{name}\" is not an integer: \"{value}\""))
 }
 
-/// The size of a chunk from which on it is split, in bytes, of a collection without one of its own.
+/// The size in bytes above which chunks are split, for collections that have no such size of their own.
 pub fn chunk_bytes() -> Result<i64> {
     Ok(integer("chunk_size_mb")? * 1024 * 1024)
 }

@@ -1,5 +1,5 @@
-//! Explains a read: its target shards and the reason for them, the access path, the statement sent to each shard, and each
-//! shard's own plan. If the read is executed, also rows and times.
+//! Explains a read, or how a write finds its documents: the target shards and the reason for them, the access path, the statement sent to
+//! each shard, and each shard's own plan. If it is executed, also rows and times.
 
 use crate::catalog::cache;
 use crate::catalog::collections::grants::{self, Level};
@@ -66,7 +66,7 @@ pub enum Explained<'a> {
     Write {
         /// MongoDB's stage on a shard
         stage: &'static str,
-        /// of a command that has a batch of writes
+        /// the command has a batch of writes
         batch: bool,
     },
 }
@@ -89,7 +89,7 @@ impl Explained<'_> {
         }
     }
 
-    /// A shard's stages, from those that find its documents.
+    /// A shard's stages; `found` are those that find its documents.
     fn shard_stages(self, found: Json) -> Json {
         match self {
             Self::Write { stage, .. } => json!({"stage": stage, "inputStage": found}),
@@ -105,7 +105,7 @@ impl Explained<'_> {
     }
 }
 
-/// The most documents in which the types of fields are looked at.
+/// The largest number of documents in which [`warnings`] looks at the types of fields.
 const SAMPLE: u64 = 100;
 
 /// Explains a read by the plan that would be executed. For a path that shards may decline, the fallback plan is shown
@@ -247,7 +247,7 @@ pub(super) struct Shown {
     milliseconds: u64,
 }
 
-/// Explains a plan on its shards; None if it was executed and a shard declined.
+/// Explains a plan on each of its shards; None if it was executed and a shard declined.
 pub(super) fn shards(
     collection: &Collection,
     plan: &Plan,
@@ -294,7 +294,7 @@ impl Shown {
         Ok(Shown::new(began, steps, destinations.into_iter()))
     }
 
-    /// The plans of shards, each of which is given as what its entry begins with.
+    /// Builds the entries of shards from their plans. `shards`: the beginnings of the entries.
     fn new(began: Instant, steps: Vec<Step>, shards: impl Iterator<Item = Json>) -> Self {
         let mut shown = Shown { milliseconds: milliseconds(began), ..Shown::default() };
         for (mut shard, step) in shards.zip(steps) {
@@ -331,9 +331,9 @@ fn milliseconds(since: Instant) -> u64 {
 struct Step {
     /// PostgreSQL's plan, line by line
     text: Vec<String>,
-    /// the same as MongoDB's stages
+    /// the plan as MongoDB's stages
     stages: Json,
-    /// if executed: the numbers of returned rows, of examined keys and documents, and of milliseconds
+    /// if executed: the number of returned rows, the examined keys and documents, and the milliseconds
     run: Option<(u64, Examined, u64)>,
 }
 
@@ -369,11 +369,12 @@ fn planned_steps(
     texts.into_iter().zip(trees).map(step).collect()
 }
 
-/// Explains a plan that bypasses PostgreSQL's planner; None if it was executed and a shard declined. Shards report only the
-/// documents that they return, so these are shown as examined; a count examines all documents, and a sort reports how many.
+/// Explains a plan that bypasses PostgreSQL's planner; None if it was executed and a shard declined. Most paths report only how many
+/// documents they return, and these are shown as examined. A scan and a sort report how many they have examined; a count of matching
+/// documents examines all documents.
 fn direct_steps(collection: &Collection, plan: &Plan, verbosity: Verbosity) -> Result<Option<Vec<Step>>> {
     let stages = direct_stages(collection, plan);
-    // Only roles that may read the collection see a plan.
+    // A role that may not read the collection must not see a plan.
     grants::require(collection, Level::Read)?;
     if verbosity == Verbosity::Planned {
         let step = |_| Step { text: Vec::new(), stages: stages.clone(), run: None };
@@ -405,7 +406,7 @@ fn direct_steps(collection: &Collection, plan: &Plan, verbosity: Verbosity) -> R
     Ok(Some(steps))
 }
 
-/// The step of a shard that has executed such a plan. `took`: milliseconds
+/// The step of a shard that has executed a plan without PostgreSQL's planner. `took`: milliseconds.
 fn direct_step(stages: &Json, path: AccessPath, run: &PipelineMeasurements, took: u64) -> Step {
     let found = if path == AccessPath::Scan { run.read } else { run.returned() };
     let examined = match path {
@@ -483,7 +484,7 @@ fn reason(collection: &Collection, keys: &KeyRanges, targets: usize) -> String {
     }
 }
 
-/// Prints an explanation with a line for each fact and for each step of a plan.
+/// Prints an explanation with one field or one line of a plan on each line.
 pub fn pretty(explained: &Json) -> String {
     let mut out = String::new();
     write_value(explained, 0, &mut out);

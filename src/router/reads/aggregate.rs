@@ -17,16 +17,16 @@ use docshard_core::routing::request::options::{CountOptions, FindOptions};
 use docshard_core::routing::request::query::Query;
 use std::rc::Rc;
 
-/// What the pipelines of a statement share: memory, and other collections.
+/// What the pipelines of a statement share: the memory of the stages, and the access to other collections.
 #[derive(Clone)]
 pub struct Execution {
     pub resources: Resources,
-    /// true if stages may use temporary files
+    /// true: stages may use temporary files; false: more than MongoDB's limit of memory is an error
     pub on_disk: bool,
 }
 
 impl Execution {
-    /// Creates the memory of the stages. `on_disk`: they may use temporary files.
+    /// Creates the memory of the stages. `on_disk`: see the field.
     pub fn new(on_disk: bool, collections: Rc<dyn Collections>) -> Self {
         let memory: Rc<dyn Memory> = Rc::new(StageMemory::new(on_disk));
         Self { resources: Resources { memory, collections }, on_disk }

@@ -21,7 +21,7 @@ use docshard_core::sql::record::parse_json;
 use docshard_core::values::key::KeyRanges;
 use serde_json::{Map, Value as Json, json};
 
-/// The documents of tables up to this size are counted.
+/// The size of the largest table whose documents are counted, in bytes.
 const COUNTED_BYTES: i64 = 32 * 1024 * 1024;
 
 /// The size of a collection on one shard.
@@ -90,8 +90,8 @@ pub fn collection(collection: &Collection) -> Result<Vec<Measured>> {
     })
 }
 
-/// Measures a collection on every shard that has chunks of it. A virtual collection, of which nothing is stored,
-/// has one part at its database; one that does not exist has none.
+/// Measures a collection on every shard that has chunks of it. A virtual collection has one part at its database, with no storage. The
+/// result is empty if there is no such collection.
 pub fn of_namespace(namespace: &str) -> Result<Vec<Measured>> {
     let source = Source::of(namespace)?;
     if let Some(found) = source.stored() {
@@ -116,7 +116,7 @@ fn indexes(collection: &Collection, sizes: &[u8]) -> Vec<(String, i64)> {
     let Ok(Json::Object(sizes)) = parse_json("measure", sizes) else { return Vec::new() };
     let mut named: Vec<(String, i64)> = vec![("_id_".to_owned(), 0)];
     for (relation, size) in &sizes {
-        // Another index has just been created or dropped.
+        // A relation is unknown if its index has just been created or dropped.
         let Some((name, _)) = collection.described(relation) else { continue };
         let size = size.as_i64().unwrap_or(0).clamp(0, LARGEST_NUMBER);
         match named.iter_mut().find(|(known, _)| *known == name) {
@@ -127,7 +127,7 @@ fn indexes(collection: &Collection, sizes: &[u8]) -> Vec<(String, i64)> {
     named
 }
 
-/// Returns the sizes of a collection as MongoDB's collStats does, in units of `scale` bytes; of all these shards together.
+/// Returns the sizes of these parts of a collection together, in units of `scale` bytes, as MongoDB's collStats does.
 pub fn sizes(parts: &[Measured], scale: i64) -> Json {
     let sum = |of: fn(&Measured) -> i64| parts.iter().map(of).sum::<i64>();
     let (documents, bytes) = (sum(|p| p.documents), sum(|p| p.bytes));

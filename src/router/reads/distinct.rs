@@ -1,5 +1,5 @@
-//! Returns the distinct values of a field. Each shard returns its own values in order; the router drops duplicates while it
-//! merges them. Those of a pipeline's documents are sorted here.
+//! Returns the distinct values of a field. Each shard returns its own values in order; the router drops duplicates while it merges them.
+//! The values of a pipeline's documents are sorted at the router.
 
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
@@ -68,8 +68,8 @@ fn is_new(last: &mut Option<Vec<u8>>, key: &[u8]) -> bool {
     is_new
 }
 
-/// Returns the distinct values of a field in the matching documents; arrays contribute their elements. Numbers are
-/// compared by value, strings by the collation. A collection that does not exist has none.
+/// Returns the distinct values of a field in the matching documents; arrays contribute their elements. Numbers are compared by value,
+/// strings by the collation. Empty for a collection that does not exist.
 pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Values> {
     Distinct::parse(field, &query.environment)?;
     let rows = source::read(namespace, query, Read::Distinct(field))?.into_rows();

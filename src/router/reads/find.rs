@@ -35,12 +35,12 @@ pub fn require_existing(namespace: &str) -> Result<()> {
     if exists { Ok(()) } else { Err(cache::not_found(namespace)) }
 }
 
-/// Finds documents. A collection that does not exist has none.
+/// Finds documents. Empty for a collection that does not exist.
 pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Documents> {
     source::read(namespace, query, Read::Find(options))
 }
 
-/// As [`find`], with what is observed of each shard.
+/// As [`find`], with the measurements of each shard.
 pub fn find_observed(namespace: &str, query: &Query, options: &FindOptions) -> Result<(Documents, Vec<Part>)> {
     source::read_observed(namespace, query, Read::Find(options))
 }
@@ -51,7 +51,8 @@ pub fn count(namespace: &str, query: &Query, options: &CountOptions) -> Result<i
     Ok(options.limit.map_or(after_skip, |limit| after_skip.min(i64::try_from(limit).unwrap_or(i64::MAX))))
 }
 
-/// Returns the number of documents according to PostgreSQL's statistics and the present sizes of the tables; they are counted if there are none yet.
+/// Returns the number of documents according to PostgreSQL's statistics, scaled to the tables' present sizes. A shard that has no statistics
+/// yet counts its documents.
 pub fn estimated_count(namespace: &str) -> Result<i64> {
     read_with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else {

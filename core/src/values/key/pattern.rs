@@ -73,7 +73,7 @@ impl KeyPattern {
         Ok(KeyPattern { fields })
     }
 
-    /// The pattern as the JSON it was given as.
+    /// The pattern as JSON, as it is given.
     pub fn to_json(&self) -> Json {
         let kind = |kind: &FieldKind| match kind {
             FieldKind::Ranged => Json::from(1),
