@@ -10,7 +10,8 @@
 //! * `gate`: makes writers wait before a change of their collection's layout. [`fresh_map`]: runs an operation again with a newer map when
 //!   a shard answered that the map was stale.
 //! * [`numbered`]: the number of a write that its client may send again, and that is executed once.
-//! * [`dispatch`]: sends statements, takes locks, checks versions. [`execute`]: runs a plan. [`config`]: the catalog as a database.
+//! * [`dispatch`]: sends statements, takes locks, checks versions. [`execute`]: runs a plan.
+//! * [`config`]: the catalog as a database. [`source`]: what a namespace names, and the answer to each read of it.
 //! * [`writes`], [`reads`]: the operations. [`by_key`]: the fast path for one document whose key is the whole filter.
 //! * [`explain`]: says how reads are executed, in MongoDB's terms.
 //!
@@ -19,7 +20,7 @@
 //! checks the version before it writes.
 
 pub mod by_key;
-pub mod config;
+mod config;
 pub mod dispatch;
 pub mod execute;
 pub mod explain;
@@ -32,4 +33,5 @@ pub mod reads;
 pub mod rows;
 pub mod sampling;
 pub mod session;
+pub mod source;
 pub mod writes;

@@ -8,6 +8,7 @@ use crate::pg::spi::{self, SpiRow};
 use docshard_core::routing::names;
 use docshard_core::routing::protocol::measure::{ChunkSize, Estimate, FindSplitPoints, RangeSize};
 use docshard_core::routing::protocol::shard_tables::key_range;
+use docshard_core::routing::protocol::sql;
 use docshard_core::sql::param::Param;
 
 /// The number of pages in a sample: about 30,000 rows of 500 bytes.
@@ -67,9 +68,7 @@ const TOAST_ROW: i64 = 2032;
 pub fn estimates(collections: &[i32]) -> Result<Vec<Estimate>> {
     let rows = spi::read(
         &format!(
-            "SELECT t.id, c.reltuples::float8::int8, c.relpages::int8, \
-                    pg_catalog.pg_relation_size(c.oid) / current_setting('block_size')::int8, \
-                    pg_catalog.pg_relation_size(c.oid), \
+            "SELECT t.id, {estimated}, {pages}, pg_catalog.pg_relation_size(c.oid), \
                     pg_catalog.pg_stat_get_live_tuples(c.oid), \
                     pg_catalog.pg_stat_get_vacuum_count(c.oid) + pg_catalog.pg_stat_get_autovacuum_count(c.oid) \
                       + pg_catalog.pg_stat_get_analyze_count(c.oid) + pg_catalog.pg_stat_get_autoanalyze_count(c.oid) > 0, \
@@ -79,25 +78,25 @@ pub fn estimates(collections: &[i32]) -> Result<Vec<Estimate>> {
              JOIN pg_catalog.pg_class c ON c.oid = t.oid LEFT JOIN pg_catalog.pg_class x ON x.oid = c.reltoastrelid \
              LEFT JOIN LATERAL (SELECT pg_catalog.sum(s.avg_width) + {HEADER} AS width FROM pg_catalog.pg_stats s \
                WHERE s.schemaname = 'docshard_data' AND s.tablename = c.relname AND s.attname IN ('doc', 'skey', 'id') \
-               HAVING pg_catalog.count(*) = 3) AS w ON true ORDER BY t.id"
+               HAVING pg_catalog.count(*) = 3) AS w ON true ORDER BY t.id",
+            estimated = sql::estimated_documents("c"),
+            pages = sql::table_pages("c"),
         ),
         &[Param::Int4Array(collections)],
     )?;
     let mut budget = COUNTED_PAGES.1;
     let mut estimates = Vec::with_capacity(rows.len());
     for row in &rows {
-        let (collection, rows_then, pages_then, pages) = (row.i32(0), row.i64(1), row.i64(2), row.i64(3));
-        let (table_bytes, live, counted_since) = (row.i64(4), row.i64(5), row.bool(6));
-        let (width, out_of_line) = (row.get(7).map(|_| row.i64(7)), row.i64(8));
+        let (collection, estimated, pages) = (row.i32(0), row.get(1).map(|_| row.i64(1)), row.i64(2));
+        let (table_bytes, live, counted_since) = (row.i64(3), row.i64(4), row.bool(5));
+        let (width, out_of_line) = (row.get(6).map(|_| row.i64(6)), row.i64(7));
         // After a crash the counters start at 0, and become correct with the next VACUUM or ANALYZE.
         let documents = if pages == 0 {
             Some(0)
         } else if counted_since {
             Some(live)
-        } else if rows_then > 0 && pages_then > 0 {
-            Some((rows_then as f64 * pages as f64 / pages_then as f64) as i64)
         } else {
-            None
+            estimated.filter(|documents| *documents > 0)
         };
         let (documents, bytes) = match (documents, width) {
             (Some(documents), Some(width)) => {

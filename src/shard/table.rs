@@ -204,7 +204,7 @@ fn run_own(sql: &str) -> Result<()> {
 }
 
 /// Creates or drops the index on `id`.
-pub fn set_id_index(collection: i32, wanted: bool) -> Result<()> {
+fn set_id_index(collection: i32, wanted: bool) -> Result<()> {
     match (has_relation(&format!("c{collection}_id")), wanted) {
         (false, true) => run_own(&format!("CREATE INDEX c{collection}_id ON {} (id)", names::table(collection))),
         (true, false) => run_own(&format!("DROP INDEX docshard_data.c{collection}_id")),

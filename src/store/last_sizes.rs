@@ -1,6 +1,7 @@
 //! `docshard_catalog.last_sizes`: the number of documents that a shard had when it was last asked.
 
 use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::routing::protocol::sql;
 
 rows! {
     /// The number of documents of a collection that a shard had.
@@ -20,10 +21,11 @@ statements! {
     /// The estimated number of documents of a table of this database, by PostgreSQL's statistics and the size of the table; None if there
     /// is no such table. In a table that was never analysed, a document counts as 400 bytes.
     pub fn estimate_here(table: &str) -> Option<i64> {
-        run_active "SELECT (CASE WHEN c.reltuples >= 0 AND c.relpages > 0 \
-               THEN c.reltuples / c.relpages * pg_catalog.pg_relation_size(c.oid) / current_setting('block_size')::float8 \
-               ELSE pg_catalog.pg_relation_size(c.oid) / 400.0 END)::int8 \
-             FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass($1)"
+        run_active format!(
+            "SELECT coalesce({}, (pg_catalog.pg_relation_size(c.oid) / 400.0)::int8) \
+             FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass($1)",
+            sql::estimated_documents("c")
+        )
     }
 
     /// Like [`find`], but only the number, in the active snapshot.

@@ -183,7 +183,7 @@ impl Environment {
     }
 
     /// The environment as JSON that [`Environment::parse`] reads.
-    pub fn as_json(&self) -> Json {
+    fn as_json(&self) -> Json {
         let collation = self.collator().map(|collator| collator.definition());
         let variables = self.variables.iter().map(|(name, binding)| {
             let json = match binding {

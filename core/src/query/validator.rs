@@ -16,7 +16,7 @@ pub const VALIDATOR: &str = "validator";
 /// The field of a definition with the [`Level`].
 pub const LEVEL: &str = "validationLevel";
 /// The field of a definition with the [`Action`].
-pub const ACTION: &str = "validationAction";
+const ACTION: &str = "validationAction";
 /// The field of a definition with the collation by which strings are compared.
 pub const COLLATION: &str = "collation";
 /// The name of [`Level::Off`].
@@ -57,7 +57,7 @@ pub enum Action {
 /// The levels, by their names.
 pub const LEVELS: &[(&str, Level)] = &[(OFF, Level::Off), ("strict", Level::Strict), ("moderate", Level::Moderate)];
 /// The actions, by their names.
-pub const ACTIONS: &[(&str, Action)] =
+const ACTIONS: &[(&str, Action)] =
     &[("error", Action::Error), ("warn", Action::Warn), ("errorAndLog", Action::ErrorAndLog)];
 
 /// A parsed validator.

@@ -54,7 +54,7 @@ pub struct Collection {
 
 impl Collection {
     /// The upper bound of a chunk for statements at a shard; None for the last chunk, which is unbounded.
-    pub fn end_of<'a>(&self, chunk: &'a Chunk) -> Option<&'a [u8]> {
+    fn end_of<'a>(&self, chunk: &'a Chunk) -> Option<&'a [u8]> {
         (chunk.max != self.key.max_bound()).then_some(chunk.max.as_slice())
     }
 }

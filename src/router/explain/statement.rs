@@ -6,7 +6,6 @@ use crate::catalog::collections::grants::{self, Level};
 use crate::pg::error::Result;
 use crate::pg::spi;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
-use crate::router::config;
 use crate::router::dispatch::reading;
 use crate::router::execute;
 use crate::router::explain::bounds::bounds;
@@ -16,6 +15,7 @@ use crate::router::merged_rows::MergedRows;
 use crate::router::reads::find;
 use crate::router::rows::{RowStream, ShardRow};
 use crate::router::session;
+use crate::router::source::Source;
 use docshard_core::error::{Kind, error};
 use docshard_core::query::filter::strings::StringFields;
 use docshard_core::routing::model::Collection;
@@ -113,7 +113,7 @@ const SAMPLE: u64 = 100;
 pub fn explain(namespace: &str, query: &Query, explained: Explained<'_>, verbosity: Verbosity) -> Result<Json> {
     with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else {
-            return explain_catalog(namespace, query, explained, verbosity);
+            return explain_without_shards(namespace, query, explained, verbosity);
         };
         let search = session::search(&collection, query)?;
         let plan = explained.plan(&search, Allowed::AllToExplain(&session::declined()))?;
@@ -197,11 +197,16 @@ pub(super) fn targets(search: &Search<'_>, stage: &str, plan: &Plan) -> Json {
     })
 }
 
-/// Explains a read of the database `config`, which is a statement over the catalog, or of a collection that does not exist.
-fn explain_catalog(namespace: &str, query: &Query, explained: Explained<'_>, verbosity: Verbosity) -> Result<Json> {
+/// Explains a read that no shard answers: of a virtual collection, which is a statement over the catalog, or of one that does not exist.
+fn explain_without_shards(
+    namespace: &str,
+    query: &Query,
+    explained: Explained<'_>,
+    verbosity: Verbosity,
+) -> Result<Json> {
     let documents = FindOptions::default();
     let read = if let Explained::Read(read) = explained { read } else { Read::Find(&documents) };
-    let Some(statement) = config::statement(namespace, query, read)? else {
+    let Some(statement) = Source::resolve(None, namespace).statement(query, read)? else {
         return Ok(json!({"namespace": namespace, "exists": false, "shards": []}));
     };
     let plans = |form: &str| {
@@ -213,7 +218,8 @@ fn explain_catalog(namespace: &str, query: &Query, explained: Explained<'_>, ver
     // The indexes are those of the catalog's tables.
     let index = |name: &str| Map::from_iter([("indexName".to_owned(), name.into())]);
     let steps = planned_steps(plans, &index, verbosity)?;
-    let shown = Shown::new(began, steps, std::iter::once(json!({"shard": config::DATABASE})));
+    let database = namespace.split_once('.').map_or(namespace, |(database, _)| database);
+    let shown = Shown::new(began, steps, std::iter::once(json!({"shard": database})));
     let mut answer = json!({
         "namespace": namespace,
         "shardKey": null,

@@ -7,13 +7,11 @@ use crate::pg::error::Result;
 use crate::pg::memory::stages::StageMemory;
 use crate::pg::stages;
 use crate::router::execute::{self, Documents};
-use crate::router::fresh_map::read_with_fresh_map;
 use crate::router::rows::ShardRow;
-use crate::router::sampling;
-use crate::router::session;
+use crate::router::source;
 use docshard_core::query::stage::{Collections, Input, Memory, Pipeline, Resources};
 use docshard_core::routing::model::Collection;
-use docshard_core::routing::plan::Allowed;
+use docshard_core::routing::plan::Read;
 use docshard_core::routing::plan::pipeline::{self, PlannedPipeline};
 use docshard_core::routing::request::options::{CountOptions, FindOptions};
 use docshard_core::routing::request::query::Query;
@@ -88,18 +86,16 @@ pub fn aggregate(
         let count = find::count(namespace, query, &CountOptions { skip: options.skip, limit: options.limit })?;
         return stages::StageResults::of_count(count.unsigned_abs(), pipeline, resources).map(Results);
     }
-    read_with_fresh_map(namespace, |collection| {
-        let Some(collection) = collection else {
-            return Results::over(find::find(namespace, query, options)?, pipeline, execution);
-        };
-        sampling::read(&collection, "aggregate", || query.text());
-        let search = session::search(&collection, query)?;
-        execute::unless_declined(Allowed::All(&session::declined()), |allowed| {
-            let planned = pipeline::plan(&search, options, (pipeline, *on_disk), allowed)?;
+    source::answer(
+        namespace,
+        (query, "aggregate"),
+        |search, allowed| {
+            let planned = pipeline::plan(search, options, (pipeline, *on_disk), allowed)?;
             let results = |documents| Results::over(documents, &planned.division.merging, execution);
-            documents(&collection, &planned)?.map(results).transpose()
-        })
-    })
+            documents(search.collection, &planned)?.map(results).transpose()
+        },
+        |source| Results::over(source.without_shards(query, Read::Find(options))?, pipeline, execution),
+    )
 }
 
 /// Sends the plan to the shards and returns their results; None if a shard declined.

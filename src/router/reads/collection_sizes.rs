@@ -5,10 +5,10 @@
 
 use crate::catalog::cache;
 use crate::pg::error::Result;
-use crate::router::config;
 use crate::router::dispatch::reading;
 use crate::router::fresh_map::with_fresh_map;
 use crate::router::rows::LARGEST_NUMBER;
+use crate::router::source::Source;
 use docshard_core::routing::model::Collection;
 use docshard_core::routing::plan::Read;
 use docshard_core::routing::plan::conditions::Conditions;
@@ -52,20 +52,22 @@ pub fn collection(collection: &Collection) -> Result<Vec<Measured>> {
         let destinations = destination::destinations(&collection, &KeyRanges::all())?;
         let conditions = Conditions::new(&collection);
         let sql = format!(
-            "SELECT CASE WHEN s.few THEN n.documents ELSE c.reltuples::int8 END, \
-                    CASE WHEN s.few THEN n.bytes ELSE (c.reltuples * coalesce( \
+            "SELECT coalesce(s.estimated, n.documents), \
+                    CASE WHEN s.estimated IS NULL THEN n.bytes ELSE s.estimated * coalesce( \
                       (SELECT avg_width FROM pg_catalog.pg_stats WHERE schemaname = c.relnamespace::pg_catalog.regnamespace::text \
-                        AND tablename = c.relname AND attname = 'doc'), 0))::int8 END, \
+                        AND tablename = c.relname AND attname = 'doc'), 0) END, \
                     coalesce(pg_catalog.pg_table_size(c.oid), 0), \
                     (SELECT pg_catalog.json_object_agg(r.relname, pg_catalog.pg_relation_size(r.oid))::text \
                        FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class r ON r.oid = i.indexrelid \
                       WHERE i.indrelid = c.oid) \
              FROM pg_catalog.pg_class c \
-             CROSS JOIN LATERAL (SELECT c.reltuples < 0 OR pg_catalog.pg_relation_size(c.oid) <= {COUNTED_BYTES} AS few) s \
+             CROSS JOIN LATERAL (SELECT CASE WHEN pg_catalog.pg_relation_size(c.oid) > {COUNTED_BYTES} THEN {estimated} END \
+               AS estimated) s \
              LEFT JOIN LATERAL (SELECT pg_catalog.count(*) AS documents, \
                     coalesce(pg_catalog.sum(pg_catalog.octet_length({packed})), 0)::int8 AS bytes \
-                  FROM {table} t WHERE s.few) n ON true \
+                  FROM {table} t WHERE s.estimated IS NULL) n ON true \
              WHERE c.oid = '{table}'::regclass AND {check}",
+            estimated = sql::estimated_documents("c"),
             packed = sql::pack("t.doc"),
             table = collection.table(),
             check = conditions.sql()
@@ -88,21 +90,23 @@ pub fn collection(collection: &Collection) -> Result<Vec<Measured>> {
     })
 }
 
-/// Measures a collection on every shard that has chunks of it. A collection of the database `config` has one part, with no storage. The
+/// Measures a collection on every shard that has chunks of it. A virtual collection has one part at its database, with no storage. The
 /// result is empty if there is no such collection.
 pub fn of_namespace(namespace: &str) -> Result<Vec<Measured>> {
-    if let Some(found) = cache::find(namespace)? {
-        return collection(&found);
+    let source = Source::of(namespace)?;
+    if let Some(found) = source.stored() {
+        return collection(found);
     }
+    let mut rows = source.without_shards(&Query::all()?, Read::Count(&CountOptions::default()))?.into_rows();
     let mut measured = Vec::new();
-    for mut stream in config::rows(namespace, &Query::all()?, Read::Count(&CountOptions::default()))? {
-        measured.extend(stream.next_row()?.map(|row| Measured {
-            shard: config::DATABASE.to_owned(),
+    while let Some(row) = rows.next_row()? {
+        measured.push(Measured {
+            shard: namespace.split_once('.').map_or(namespace, |(database, _)| database).to_owned(),
             documents: row.i64(0),
             bytes: row.i64(1),
             storage: 0,
             indexes: vec![("_id_".to_owned(), 0)],
-        }));
+        });
     }
     Ok(measured)
 }

@@ -5,7 +5,7 @@ use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
 use crate::router::merged_rows::MergedRows;
 use crate::router::reads::aggregate::Results;
-use crate::router::reads::find;
+use crate::router::source;
 use docshard_core::query::distinct::Distinct;
 use docshard_core::query::stage::{Memory, Sorter};
 use docshard_core::routing::plan::Read;
@@ -72,6 +72,6 @@ fn is_new(last: &mut Option<Vec<u8>>, key: &[u8]) -> bool {
 /// strings by the collation. Empty for a collection that does not exist.
 pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Values> {
     Distinct::parse(field, &query.environment)?;
-    let rows = find::read(namespace, query, Read::Distinct(field))?.into_rows();
+    let rows = source::read(namespace, query, Read::Distinct(field))?.into_rows();
     Ok(Values { rows: Rows::OfShards(rows), last: None })
 }

@@ -64,12 +64,11 @@ pub fn read(namespace: &str, share: Share, pattern: Option<&KeyPattern>) -> Resu
 fn size(collection: &Collection, destinations: &[Destination]) -> Result<(i64, i64)> {
     let (conditions, table) = (Conditions::new(collection), collection.table());
     let sql = format!(
-        "SELECT s.pages, CASE WHEN s.pages <= {FEW_PAGES} OR c.reltuples < 0 OR c.relpages = 0 THEN (SELECT count(*) FROM {table}) \
-           ELSE (c.reltuples / c.relpages * s.pages)::int8 END \
-         FROM pg_catalog.pg_class c, LATERAL (SELECT pg_catalog.pg_relation_size(c.oid) \
-           / pg_catalog.current_setting('block_size')::int8) AS s (pages) \
-         WHERE c.oid = '{table}'::regclass AND {}",
-        conditions.sql()
+        "SELECT {pages}, coalesce(CASE WHEN {pages} > {FEW_PAGES} THEN {estimated} END, (SELECT count(*) FROM {table})) \
+         FROM pg_catalog.pg_class c WHERE c.oid = '{table}'::regclass AND {check}",
+        pages = sql::table_pages("c"),
+        estimated = sql::estimated_documents("c"),
+        check = conditions.sql()
     );
     let statement = conditions.into_statement(sql, TWO_NUMBERS);
     let (mut pages, mut documents) = (0_i64, 0_i64);

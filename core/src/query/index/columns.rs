@@ -26,7 +26,7 @@ impl IndexKeys {
     }
 
     /// True if a document with this value at an indexed path has entries instead of b-tree keys.
-    pub(super) fn needs_entries(&self, value: RawValue<'_>) -> bool {
+    fn needs_entries(&self, value: RawValue<'_>) -> bool {
         match value {
             // The key of a number is always shorter than the limit.
             RawValue::Null | RawValue::Bool(_) | RawValue::Number(_) => false,

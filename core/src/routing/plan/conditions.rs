@@ -51,7 +51,7 @@ impl Conditions {
 
     /// The version check, conditions on shard key and `_id`, and the filter; None if the filter constrains neither, or if the query is
     /// restricted to certain indexes. A condition on a secondary index may be added, so that the shard's planner can choose.
-    pub fn of_keys(search: &Search<'_>) -> Option<Self> {
+    fn of_keys(search: &Search<'_>) -> Option<Self> {
         let free = matches!(search.restriction, IndexRestriction::None | IndexRestriction::AnyIndex);
         if search.filter().is_empty() || !free {
             return None;
@@ -69,7 +69,7 @@ impl Conditions {
     }
 
     /// The version check, conditions on the best secondary index, and the filter.
-    pub fn beyond_keys(search: &Search<'_>) -> Result<Self> {
+    fn beyond_keys(search: &Search<'_>) -> Result<Self> {
         let (collection, filter) = (search.collection, search.filter());
         let mut conditions = Self::new(collection);
         let alone = conditions.terms.len();

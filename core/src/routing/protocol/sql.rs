@@ -114,6 +114,20 @@ pub fn entries_meet(entries: &str, ranges: &str) -> String {
     format!("{entries} OPERATOR(docshard_internal.@~) {ranges}")
 }
 
+/// The number of pages of the table whose row of `pg_class` is `class`.
+pub fn table_pages(class: &str) -> String {
+    format!("(pg_catalog.pg_relation_size({class}.oid) / pg_catalog.current_setting('block_size')::pg_catalog.int8)")
+}
+
+/// The number of documents in that table: PostgreSQL's statistics, scaled to the size that the table has now. NULL if there are none.
+pub fn estimated_documents(class: &str) -> String {
+    format!(
+        "CASE WHEN {class}.reltuples >= 0 AND {class}.relpages > 0 \
+         THEN ({class}.reltuples / {class}.relpages * {})::pg_catalog.int8 END",
+        table_pages(class)
+    )
+}
+
 /// The view that is a collection of the virtual database `config`.
 pub fn config_view(collection: &str) -> String {
     qualified(&format!("config_{collection}"))
