@@ -137,7 +137,9 @@ fn check_metadata_consistency(
     ),
 > {
     let found = run(|| {
-        with_options(&options.unwrap_or_default(), &table::CHECK_METADATA_CONSISTENCY, |options| consistency::check(ns, options))
+        with_options(&options.unwrap_or_default(), &table::CHECK_METADATA_CONSISTENCY, |options| {
+            consistency::check(ns, options)
+        })
     });
     TableIterator::new(found.into_iter().map(|Finding { kind, namespace, shard, description, details, repair }| {
         let details = Json::new(serde_json::Value::Object(details).to_string());

@@ -45,7 +45,8 @@ pub fn check_metadata_consistency(request: &Request<'_>) -> Result<Reply> {
         }
         _ => (Some(request.db.to_owned()).filter(|db| db != "admin"), format!("{}.$cmd.aggregate", request.db)),
     };
-    let found = request.administer(&table::CHECK_METADATA_CONSISTENCY, || consistency::check(named.as_deref(), &request.fields))?;
+    let found = request
+        .administer(&table::CHECK_METADATA_CONSISTENCY, || consistency::check(named.as_deref(), &request.fields))?;
     let shown = |Finding { kind, namespace, shard, description, details, repair }: Finding| {
         let place = [("namespace", namespace), ("shard", shard)];
         let place = place.into_iter().filter_map(|(name, value)| Some((name.to_owned(), Json::String(value?))));

@@ -36,7 +36,9 @@ pub(super) fn check(of: &Collection, target: &Target, layout: &Layout, sample: &
         Target::Key { .. } => shares(layout, sample)?,
         Target::Shard(shard) => BTreeMap::from([(*shard, 1.0)]),
         // Documents stay at their shards.
-        Target::Refined(_) | Target::Same => sizes.iter().map(|(shard, size)| (*shard, size / total.max(1.0))).collect(),
+        Target::Refined(_) | Target::Same => {
+            sizes.iter().map(|(shard, size)| (*shard, size / total.max(1.0))).collect()
+        }
     };
     for shard in recipients {
         let own = total * shares.get(&shard).copied().unwrap_or(0.0);
@@ -51,7 +53,8 @@ pub(super) fn check(of: &Collection, target: &Target, layout: &Layout, sample: &
 
 /// The bytes that a copy of a shard's documents takes, with indexes.
 fn copied(space: &StorageSpace) -> f64 {
-    let (documents, stored, indexes) = (space.documents.max(0) as f64, space.stored.max(0) as f64, space.indexes.max(0) as f64);
+    let (documents, stored, indexes) =
+        (space.documents.max(0) as f64, space.stored.max(0) as f64, space.indexes.max(0) as f64);
     documents + indexes * (documents / stored.max(1.0)).min(1.0)
 }
 

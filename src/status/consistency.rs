@@ -108,11 +108,13 @@ impl Look {
     fn confirm(&self, before: &Self) -> (Vec<Finding>, Vec<Finding>) {
         let is_confirmed = |one: &(Finding, Option<Revision>)| {
             before.found.contains(one)
-                && (one.0.kind == LEFTOVER || one.0.shard.as_ref().is_none_or(|shard| self.lingering(before, shard).is_empty()))
+                && (one.0.kind == LEFTOVER
+                    || one.0.shard.as_ref().is_none_or(|shard| self.lingering(before, shard).is_empty()))
                 && (one.0.kind != PRIVILEGES || !self.grants_change && self.grants == before.grants)
         };
         let (confirmed, others): (Vec<_>, Vec<_>) = self.found.iter().partition(|one| is_confirmed(one));
-        let findings = |all: Vec<&(Finding, Option<Revision>)>| all.into_iter().map(|(finding, _)| finding.clone()).collect();
+        let findings =
+            |all: Vec<&(Finding, Option<Revision>)>| all.into_iter().map(|(finding, _)| finding.clone()).collect();
         (findings(confirmed), findings(others))
     }
 
@@ -120,7 +122,13 @@ impl Look {
     fn lingering(&self, before: &Self, shard: &str) -> BTreeSet<&str> {
         let gids = |look: &'_ Self| look.prepared.get(shard).cloned().unwrap_or_default();
         let earlier = gids(before);
-        self.prepared.get(shard).into_iter().flatten().filter(|gid| earlier.contains(*gid)).map(String::as_str).collect()
+        self.prepared
+            .get(shard)
+            .into_iter()
+            .flatten()
+            .filter(|gid| earlier.contains(*gid))
+            .map(String::as_str)
+            .collect()
     }
 }
 
@@ -190,9 +198,11 @@ fn look(scope: Scope<'_>) -> Result<Look> {
                 reports.push((shard, report));
             }
             Err(error) => {
-                let finding = Finding::new(UNREACHABLE, None, Some(&shard.name), "the shard was not checked".to_owned());
+                let finding =
+                    Finding::new(UNREACHABLE, None, Some(&shard.name), "the shard was not checked".to_owned());
                 let finding = finding.with("error", error.message.trim());
-                look.found.push((finding.without_repair("see docshard.health, and repeat the check when it answers"), None));
+                look.found
+                    .push((finding.without_repair("see docshard.health, and repeat the check when it answers"), None));
             }
         }
     }
@@ -257,7 +267,10 @@ fn catalog(
 fn misplaced(shard: &str, namespace: Option<&str>, orphan: &FoundRelation) -> Finding {
     let relation = names::relation_name(shard_state::name(orphan));
     let (kind, what) = match orphan.index {
-        None => ("MisplacedCollection", "table, of which the catalog knows nothing there; the repair drops it with its documents"),
+        None => (
+            "MisplacedCollection",
+            "table, of which the catalog knows nothing there; the repair drops it with its documents",
+        ),
         Some(_) => ("InconsistentIndex", "index, of which the catalog knows nothing; the repair drops it"),
     };
     Finding::new(kind, namespace, Some(shard), format!("the shard has a {what}"))
@@ -284,7 +297,9 @@ fn record(namespace: &str, grants: &[Grant]) -> Result<Option<(Recorded, Revisio
     if store::views::read(namespace)?.is_some() {
         let description = "a view has the collection's name and hides it".to_owned();
         let finding = Finding::new("HiddenCollection", Some(namespace), None, description);
-        found.push(finding.without_repair("drop_collection() drops the view: once, as the next call drops the collection"));
+        found.push(
+            finding.without_repair("drop_collection() drops the view: once, as the next call drops the collection"),
+        );
     }
     let validation = described.validation.as_deref();
     let recorded = Recorded {

@@ -90,7 +90,12 @@ fn start() -> (Cluster, i32, i32) {
 /// The present numbers of `test.c` and its index: `compact` gives it others.
 fn numbers(cluster: &Cluster) -> (i32, i32) {
     let id = cluster.router.value(&format!("SELECT id FROM docshard_catalog.collections WHERE namespace = '{NS}'"));
-    (id, cluster.router.value(&format!("SELECT id FROM docshard_catalog.indexes WHERE name = 'v_1' AND collection_id = {id}")))
+    (
+        id,
+        cluster
+            .router
+            .value(&format!("SELECT id FROM docshard_catalog.indexes WHERE name = 'v_1' AND collection_id = {id}")),
+    )
 }
 
 fn count(cluster: &Cluster, ns: &str) -> i64 {
@@ -130,9 +135,9 @@ fn differences_of_a_shard_are_found_and_repaired() {
     let (id, _) = numbers(&cluster);
     assert_eq!(shard1.value::<i64>(&format!("SELECT count(*) FROM docshard_data.c{id} WHERE skey = {}", key(250))), 2);
 
-    cluster.router.psql(&format!(
-        "SELECT docshard.modify_collection('{NS}', '{{\"validator\": {{\"k\": {{\"$gt\": -1}}}}}}')"
-    ));
+    cluster
+        .router
+        .psql(&format!("SELECT docshard.modify_collection('{NS}', '{{\"validator\": {{\"k\": {{\"$gt\": -1}}}}}}')"));
     shard1.psql("UPDATE docshard_data.placement SET validator = NULL, validator_id = NULL");
     repaired(&cluster, "no validator", &[("CollectionOptionsMismatch", NS, "shard1")]);
     cluster.router.psql(&format!("SELECT docshard.modify_collection('{NS}', '{{\"validator\": {{}}}}')"));
@@ -145,7 +150,11 @@ fn differences_of_a_shard_are_found_and_repaired() {
     check_nothing(&cluster, "grants");
     shard0.psql(&format!("REVOKE SELECT ON docshard_data.c{id} FROM app"));
     shard1.psql(&format!("GRANT INSERT ON docshard_data.c{id} TO app; GRANT SELECT ON docshard_data.c{id} TO other"));
-    let expected = [("PrivilegesMismatch", NS, "shard0"), ("PrivilegesMismatch", NS, "shard1"), ("PrivilegesMismatch", NS, "shard1")];
+    let expected = [
+        ("PrivilegesMismatch", NS, "shard0"),
+        ("PrivilegesMismatch", NS, "shard1"),
+        ("PrivilegesMismatch", NS, "shard1"),
+    ];
     repaired(&cluster, "privileges", &expected);
 
     let mismatch = "ShardCatalogCacheCollectionMetadataMismatch";
@@ -172,7 +181,8 @@ fn differences_of_a_shard_are_found_and_repaired() {
 fn tables_that_are_missing_or_left_are_found_and_repaired() {
     let (cluster, id, _) = start();
     let [shard0, shard1] = cluster.shards.as_slice() else { panic!("two shards") };
-    let copy = |from: i32, to: i32| format!("CREATE TABLE docshard_data.c{to} (LIKE docshard_data.c{from} INCLUDING ALL)");
+    let copy =
+        |from: i32, to: i32| format!("CREATE TABLE docshard_data.c{to} (LIKE docshard_data.c{from} INCLUDING ALL)");
     shard0.psql(&copy(id, 99_999));
     let service = shard0.service_role();
     shard0.psql(&format!("ALTER TABLE docshard_data.c99999 OWNER TO {service}"));
@@ -217,7 +227,9 @@ fn inconsistencies_of_the_catalog_are_found() {
     ));
     let chunks = format!("docshard_catalog.chunks WHERE collection_id = {id}");
     let update = |what: &str, which: &str| {
-        format!("UPDATE docshard_catalog.chunks SET {what} WHERE collection_id = {id} AND min = (SELECT {which}(min) FROM {chunks})")
+        format!(
+            "UPDATE docshard_catalog.chunks SET {what} WHERE collection_id = {id} AND min = (SELECT {which}(min) FROM {chunks})"
+        )
     };
     let restore = format!("DELETE FROM {chunks}; INSERT INTO docshard_catalog.chunks SELECT * FROM saved");
     for (damage, kind) in [
@@ -256,7 +268,9 @@ fn inconsistencies_of_the_catalog_are_found() {
     let again = "UPDATE docshard_catalog.zone_ranges SET min = '{\"k\": 0}'";
     undone(&cluster, router, "a zone of another key", ("CorruptedZoneShardKey", NS, ""), again);
 
-    router.psql(&format!("UPDATE docshard_catalog.collections SET has_key_index = false, revision = revision + 1 WHERE id = {id}"));
+    router.psql(&format!(
+        "UPDATE docshard_catalog.collections SET has_key_index = false, revision = revision + 1 WHERE id = {id}"
+    ));
     repaired(&cluster, "no index of the shard key", &[("MissingShardKeyIndex", NS, "")]);
     router.psql(&format!("INSERT INTO docshard_catalog.views VALUES ('{NS}', 'test', 'other', '[]')"));
     let again = "DELETE FROM docshard_catalog.views";
@@ -284,7 +298,9 @@ fn what_moves_and_changes_of_layout_leave_is_found_and_repaired() {
     cluster.router.psql("DELETE FROM docshard_catalog.resharding");
     cluster.router.release("reshard.cloned");
     pending.join().expect("a thread").expect_err("its row is gone");
-    let copy: String = cluster.router.value("SELECT namespace FROM docshard_catalog.collections WHERE namespace LIKE '%.resharding.%'");
+    let copy: String = cluster
+        .router
+        .value("SELECT namespace FROM docshard_catalog.collections WHERE namespace LIKE '%.resharding.%'");
     let state = |shard| ("LeftoverState", "", shard);
     repaired(
         &cluster,
@@ -340,8 +356,10 @@ fn nothing_is_found_while_metadata_change() {
         }
         done
     };
-    let moves = ["shard1", "local", "shard0"].map(|to| format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', '{to}')"));
-    let layouts = [r#"{"k": 1}"#, r#"{"_id": "hashed"}"#].map(|key| format!("SELECT docshard.reshard_collection('test.d', '{key}')"));
+    let moves =
+        ["shard1", "local", "shard0"].map(|to| format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', '{to}')"));
+    let layouts = [r#"{"k": 1}"#, r#"{"_id": "hashed"}"#]
+        .map(|key| format!("SELECT docshard.reshard_collection('test.d', '{key}')"));
     let definitions = [
         "SELECT docshard.create_collection('test.e')".to_owned(),
         "SELECT docshard.shard_collection('test.e', '{\"_id\": \"hashed\"}')".to_owned(),
@@ -395,7 +413,11 @@ fn it_is_a_command_of_collections_databases_and_the_cluster() {
     }
     let answer = run("admin", r#"{"checkMetadataConsistency": 1, "cursor": {"batchSize": 1}}"#);
     let (first, id) = (&answer["cursor"]["firstBatch"][0], answer["cursor"]["id"].as_i64().expect("a number"));
-    assert_eq!((&first["type"], &first["details"]["shard"]), (&json!("InconsistentIndex"), &json!("shard0")), "{answer}");
+    assert_eq!(
+        (&first["type"], &first["details"]["shard"]),
+        (&json!("InconsistentIndex"), &json!("shard0")),
+        "{answer}"
+    );
     assert_eq!(first["details"]["namespace"], json!(NS));
     assert!(first["repair"].as_str().is_some_and(|repair| repair.contains("accept_shard")), "{answer}");
     let answer = run("admin", &format!(r#"{{"getMore": {id}, "collection": "$cmd.aggregate"}}"#));

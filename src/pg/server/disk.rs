@@ -22,7 +22,10 @@ fn folder(tablespace: pg_sys::Oid) -> String {
 pub fn free_bytes() -> Result<i64> {
     // SAFETY: looks a setting up, inside a transaction; reads what is set once at the backend's start.
     let (chosen, own) = unsafe {
-        (pg_sys::GetDefaultTablespace(pg_sys::RELPERSISTENCE_PERMANENT as std::ffi::c_char, false), pg_sys::MyDatabaseTableSpace)
+        (
+            pg_sys::GetDefaultTablespace(pg_sys::RELPERSISTENCE_PERMANENT as std::ffi::c_char, false),
+            pg_sys::MyDatabaseTableSpace,
+        )
     };
     let folder = folder(if chosen == pg_sys::InvalidOid { own } else { chosen });
     let path = CString::new(folder.as_str()).expect("a path without a zero byte");

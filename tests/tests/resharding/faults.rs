@@ -38,7 +38,10 @@ impl Inserter {
                 let Some(session) = client.as_mut() else { continue };
                 let id = next;
                 next += 1;
-                let sql = format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": {id}, \"k\": {}, \"u\": {id}, \"n\": 0}}')", id % 300);
+                let sql = format!(
+                    "SELECT docshard.insert_one('{NS}', '{{\"_id\": {id}, \"k\": {}, \"u\": {id}, \"n\": 0}}')",
+                    id % 300
+                );
                 match session.execute(&sql, &[]) {
                     Ok(_) => acknowledged.push(id),
                     Err(_) if session.is_closed() => client = None,
@@ -92,7 +95,9 @@ fn await_point(cluster: &Cluster, point: &'static str) {
     wait_until(&format!("the change gets to {point}"), LONG, || {
         cluster.router.reached(point).is_some() || {
             if ["reshard.pulled", "reshard.applied"].contains(&point) {
-                let update = format!("SELECT docshard.update_many('{NS}', '{{\"k\": {{\"$lt\": 30}}}}', '{{\"$inc\": {{\"n\": 1}}}}')");
+                let update = format!(
+                    "SELECT docshard.update_many('{NS}', '{{\"k\": {{\"$lt\": 30}}}}', '{{\"$inc\": {{\"n\": 1}}}}')"
+                );
                 let _ = cluster.router.client().batch_execute(&update);
             }
             false
@@ -107,7 +112,9 @@ fn check_after(cluster: &Cluster, accident: &str) {
     let sql = "SELECT json_agg(c)::text FROM docshard.check_metadata_consistency() c";
     let found: Option<String> = cluster.router.value(sql);
     assert_eq!(found, None, "{accident}");
-    let changed: Value = cluster.router.value(&format!("SELECT docshard.update_one('{NS}', '{{\"_id\": 1}}', '{{\"$inc\": {{\"n\": 1}}}}')"));
+    let changed: Value = cluster
+        .router
+        .value(&format!("SELECT docshard.update_one('{NS}', '{{\"_id\": 1}}', '{{\"$inc\": {{\"n\": 1}}}}')"));
     assert_eq!(changed["matchedCount"], 1, "{accident}");
 }
 
@@ -138,7 +145,9 @@ fn a_change_can_be_cancelled_and_aborted_at_every_point() {
                 Ending::Abort => {
                     // It may wait for the transaction that decides.
                     let mut client = cluster.router.client();
-                    let abort = thread::spawn(move || json(&mut client, &format!("SELECT docshard.abort_reshard_collection('{NS}')")));
+                    let abort = thread::spawn(move || {
+                        json(&mut client, &format!("SELECT docshard.abort_reshard_collection('{NS}')"))
+                    });
                     thread::sleep(Duration::from_millis(100));
                     cluster.router.release(point);
                     if let Err(error) = abort.join().expect("a thread") {

@@ -99,8 +99,14 @@ fn a_disk_that_becomes_full_ends_a_change_cleanly() {
     assert_eq!(cluster.router.value::<i64>(&format!("SELECT docshard.count_documents('{NS}')")), 9000);
     let owner = format!("SELECT shard FROM docshard.chunks WHERE namespace = '{NS}'");
     assert_eq!(cluster.router.value::<String>(&owner), "shard0");
-    assert_eq!(cluster.router.value::<String>("SELECT DISTINCT outcome FROM docshard.resharding WHERE outcome = 'aborted' AND state = 'done'"), "aborted");
-    let found: Option<String> = cluster.router.value("SELECT json_agg(c)::text FROM docshard.check_metadata_consistency() c");
+    assert_eq!(
+        cluster.router.value::<String>(
+            "SELECT DISTINCT outcome FROM docshard.resharding WHERE outcome = 'aborted' AND state = 'done'"
+        ),
+        "aborted"
+    );
+    let found: Option<String> =
+        cluster.router.value("SELECT json_agg(c)::text FROM docshard.check_metadata_consistency() c");
     assert_eq!(found, None);
     for ns in [NS, "test.beside"] {
         let update = format!("SELECT docshard.update_one('{ns}', '{{\"_id\": 1}}', '{{\"$set\": {{\"n\": 1}}}}')");

@@ -8,7 +8,8 @@ use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 
 /// Why no statement repairs chunks.
-const NO_REPAIR: &str = "the catalog does not say which shard has these keys: restore the router's catalog from a backup";
+const NO_REPAIR: &str =
+    "the catalog does not say which shard has these keys: restore the router's catalog from a backup";
 
 /// Reads chunks by lower bound, one after the other.
 struct Check<'a> {
@@ -78,9 +79,12 @@ impl Check<'_> {
             }
             Some(_) => {}
         }
-        let is_known = |found: &Finding| found.kind == "ShardMissingCollectionRoutingInfo" && found.details["shardId"] == chunk.shard;
+        let is_known = |found: &Finding| {
+            found.kind == "ShardMissingCollectionRoutingInfo" && found.details["shardId"] == chunk.shard
+        };
         if !self.placements.contains_key(&chunk.shard) && !self.found.iter().any(is_known) {
-            let description = format!("a chunk is on shard {}, which has no version of the collection in the catalog", chunk.shard);
+            let description =
+                format!("a chunk is on shard {}, which has no version of the collection in the catalog", chunk.shard);
             self.add("ShardMissingCollectionRoutingInfo", description, json!({"shardId": chunk.shard}));
         }
         self.previous = Some(chunk);

@@ -106,7 +106,8 @@ impl Report {
             let roles = read.tables.entry(collection).or_default();
             for one in row[1].as_array().into_iter().flatten() {
                 let granted = text(&one[0]).zip(text(&one[1]));
-                if let Some((role, privilege)) = granted.filter(|(_, privilege)| WRITING.contains(&privilege.as_str())) {
+                if let Some((role, privilege)) = granted.filter(|(_, privilege)| WRITING.contains(&privilege.as_str()))
+                {
                     roles.entry(role).or_default().insert(privilege);
                 }
             }
@@ -170,7 +171,8 @@ pub fn compare(of: &Recorded, shard: Shard<'_>) -> Vec<Finding> {
     let (placed, privileges) = (shard.report.placed.get(&of.id), shard.report.tables.get(&of.id));
     let table = names::table(of.id);
     if let Some(other) = placed.filter(|placed| placed.token != of.token) {
-        let description = format!("the table {table} belongs to another collection; the repair drops it with its documents");
+        let description =
+            format!("the table {table} belongs to another collection; the repair drops it with its documents");
         let finding = shard
             .finding("CollectionUUIDMismatch", of, description)
             .with("token", of.token)
@@ -179,7 +181,8 @@ pub fn compare(of: &Recorded, shard: Shard<'_>) -> Vec<Finding> {
     }
     let (Some(placed), Some(privileges)) = (placed, privileges) else {
         let lacks = if privileges.is_none() { "table" } else { "version" };
-        let description = format!("the shard has no {lacks} of the collection; the repair creates an empty one, documents are lost");
+        let description =
+            format!("the shard has no {lacks} of the collection; the repair creates an empty one, documents are lost");
         let finding = shard.finding("MissingLocalCollection", of, description).with("relation", table);
         return vec![shard.adopted(finding.with("version", version))];
     };
@@ -196,10 +199,12 @@ fn version_mismatch(of: &Recorded, shard: Shard<'_>, found: i64, version: i64) -
     const KIND: &str = "ShardCatalogCacheCollectionMetadataMismatch";
     let details = |finding: Finding| finding.with("version", version).with("versionAtShard", found);
     if found < version {
-        let description = format!("the shard is behind: its ranges are those of version {found}, in the catalog of {version}");
+        let description =
+            format!("the shard is behind: its ranges are those of version {found}, in the catalog of {version}");
         return shard.adopted(details(shard.finding(KIND, of, description)));
     }
-    let description = format!("the shard is ahead: its ranges are those of version {found}, in the catalog of {version}");
+    let description =
+        format!("the shard is ahead: its ranges are those of version {found}, in the catalog of {version}");
     details(shard.finding(KIND, of, description))
         .without_repair("the catalog is the older one: restore the router's latest state")
 }
@@ -221,17 +226,20 @@ fn compare_indexes(of: &Recorded, shard: Shard<'_>) -> Vec<Finding> {
             "a superuser runs at the shard: ALTER TABLE {} ADD CONSTRAINT {primary} PRIMARY KEY (skey, id)",
             names::table(of.id)
         );
-        found.push(shard.finding("MissingShardKeyIndex", of, description).with("relation", primary).without_repair(why));
+        found
+            .push(shard.finding("MissingShardKeyIndex", of, description).with("relation", primary).without_repair(why));
     }
     let by_id = names::id_index(of.id);
     if !of.key.is_in_order_of_id() && !is_valid(&by_id) {
         let description = "the index on _id is missing or invalid".to_owned();
-        let finding = shard.finding("InconsistentIndex", of, description).with("index", "_id_").with("missing", json!([by_id]));
+        let finding =
+            shard.finding("InconsistentIndex", of, description).with("index", "_id_").with("missing", json!([by_id]));
         found.push(finding.repaired_by(Repair::new("compact", [of.namespace.as_str()])));
     }
     for index in &of.indexes {
         let relations = names::relations(index.id, &index.keys, index.unique);
-        let texts = std::iter::once(index.definition.as_str()).chain(index.partial.as_deref().map(|partial| partial.text.as_str()));
+        let texts = std::iter::once(index.definition.as_str())
+            .chain(index.partial.as_deref().map(|partial| partial.text.as_str()));
         let texts: Vec<String> = texts.map(in_definition).collect();
         let differs = |relation: &&String| {
             present.get(*relation).is_some_and(|found| texts.iter().any(|text| !found.definition.contains(text)))
@@ -269,7 +277,11 @@ fn compare_validator(of: &Recorded, shard: Shard<'_>, placed: &Placed) -> Option
 }
 
 /// Roles without grants are not looked at: an administrator may give them privileges.
-fn compare_privileges(of: &Recorded, shard: Shard<'_>, privileges: &BTreeMap<String, BTreeSet<String>>) -> Vec<Finding> {
+fn compare_privileges(
+    of: &Recorded,
+    shard: Shard<'_>,
+    privileges: &BTreeMap<String, BTreeSet<String>>,
+) -> Vec<Finding> {
     let none = BTreeSet::new();
     let mut found = Vec::new();
     for (role, (expected, repair)) in &of.roles {
@@ -347,7 +359,10 @@ mod tests {
     fn found(of: &Recorded, report: &Json, is_local: bool) -> Vec<(&'static str, Option<String>)> {
         let report = Report::read(report.to_string().as_bytes()).unwrap();
         let findings = compare(of, Shard { id: 1, name: "s", is_local, report: &report });
-        assert!(findings.iter().all(|one| one.repair.is_some() != one.details.contains_key("noRepair")), "{findings:?}");
+        assert!(
+            findings.iter().all(|one| one.repair.is_some() != one.details.contains_key("noRepair")),
+            "{findings:?}"
+        );
         findings.into_iter().map(|one| (one.kind, one.repair.map(|repair| repair.to_string()))).collect()
     }
 

@@ -41,7 +41,9 @@ impl Range {
 /// Checks ranges, which are in the order of their lower bounds; `key` is None if the collection is not sharded, or does not exist.
 pub fn check(namespace: &str, key: Option<&KeyPattern>, ranges: &[Range]) -> Vec<Finding> {
     let mut found = Vec::new();
-    for [first, second] in ranges.array_windows().filter(|[first, second]| first.max_key > second.min_key).take(MAX_OF_KIND) {
+    for [first, second] in
+        ranges.array_windows().filter(|[first, second]| first.max_key > second.min_key).take(MAX_OF_KIND)
+    {
         let description = format!(
             "ranges of the zones '{}' and '{}' overlap; the repair removes the second one",
             first.zone, second.zone
@@ -53,8 +55,11 @@ pub fn check(namespace: &str, key: Option<&KeyPattern>, ranges: &[Range]) -> Vec
     }
     let Some(key) = key else { return found };
     for range in ranges.iter().filter(|range| !range.is_sound(key)).take(MAX_OF_KIND) {
-        let description =
-            format!("the bounds of a range of the zone '{}' are no keys of the shard key {}", range.zone, key.to_json());
+        let description = format!(
+            "the bounds of a range of the zone '{}' are no keys of the shard key {}",
+            range.zone,
+            key.to_json()
+        );
         let finding = Finding::new("CorruptedZoneShardKey", Some(namespace), None, description)
             .with("range", range.shown())
             .without_repair("no function names such bounds: restore the router's catalog from a backup");
@@ -90,7 +95,8 @@ mod tests {
         let kinds: Vec<_> = check("a.b", Some(&other), &ranges[..1]).iter().map(|one| one.kind).collect();
         assert_eq!(kinds, ["CorruptedZoneShardKey"]);
         assert!(check("a.b", None, &ranges[..1]).is_empty());
-        let highest = Range { max_key: key.max_bound(), max: r#"{"k": {"$maxKey": 1}}"#.to_owned(), ..ranges[0].clone() };
+        let highest =
+            Range { max_key: key.max_bound(), max: r#"{"k": {"$maxKey": 1}}"#.to_owned(), ..ranges[0].clone() };
         assert!(check("a.b", Some(&key), &[highest]).is_empty());
     }
 }
