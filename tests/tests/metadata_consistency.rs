@@ -105,24 +105,29 @@ fn count(cluster: &Cluster, ns: &str) -> i64 {
 #[test]
 fn differences_of_a_shard_are_found_and_repaired() {
     let (cluster, id, index) = start();
-    let [shard0, shard1] = cluster.shards.as_slice() else { panic!("two shards") };
+    indexes_and_documents(&cluster, id, index);
+    validator_and_privileges(&cluster);
+    versions(&cluster);
+}
 
+fn indexes_and_documents(cluster: &Cluster, id: i32, index: i32) {
+    let [shard0, shard1] = cluster.shards.as_slice() else { panic!("two shards") };
     shard0.psql(&format!("DROP INDEX docshard_data.i{index}"));
-    repaired(&cluster, "a missing index", &[("InconsistentIndex", NS, "shard0")]);
+    repaired(cluster, "a missing index", &[("InconsistentIndex", NS, "shard0")]);
     shard1.psql(&format!("CREATE INDEX i99999 ON docshard_data.c{id} (id)"));
-    repaired(&cluster, "an index that the catalog does not have", &[("InconsistentIndex", NS, "shard1")]);
+    repaired(cluster, "an index that the catalog does not have", &[("InconsistentIndex", NS, "shard1")]);
     cluster.router.psql(&format!("DROP INDEX docshard_data.i{index}"));
-    repaired(&cluster, "a missing index of the router's own database", &[("InconsistentIndex", NS, "local")]);
-    let (id, index) = numbers(&cluster);
+    repaired(cluster, "a missing index of the router's own database", &[("InconsistentIndex", NS, "local")]);
+    let (id, index) = numbers(cluster);
     shard1.psql(&format!("DROP INDEX docshard_data.i{index}; CREATE INDEX i{index} ON docshard_data.c{id} (id)"));
-    repaired(&cluster, "another index", &[("InconsistentIndex", NS, "shard1")]);
-    let (id, _) = numbers(&cluster);
+    repaired(cluster, "another index", &[("InconsistentIndex", NS, "shard1")]);
+    let (id, _) = numbers(cluster);
     shard0.psql(&format!("DROP INDEX docshard_data.c{id}_id"));
-    repaired(&cluster, "no index on _id", &[("InconsistentIndex", NS, "shard0")]);
-    let (id, _) = numbers(&cluster);
+    repaired(cluster, "no index on _id", &[("InconsistentIndex", NS, "shard0")]);
+    let (id, _) = numbers(cluster);
     shard1.psql(&format!("ALTER TABLE docshard_data.c{id} DROP CONSTRAINT c{id}_pkey"));
     let again = format!("ALTER TABLE docshard_data.c{id} ADD CONSTRAINT c{id}_pkey PRIMARY KEY (skey, id)");
-    undone(&cluster, shard1, "no primary key", ("MissingShardKeyIndex", NS, "shard1"), &again);
+    undone(cluster, shard1, "no primary key", ("MissingShardKeyIndex", NS, "shard1"), &again);
 
     let key = |k: i64| format!("docshard_internal.shard_key('{{\"k\": {k}}}', '{{\"k\": 1}}')");
     shard0.psql(&format!(
@@ -130,24 +135,28 @@ fn differences_of_a_shard_are_found_and_repaired() {
         key(250),
         key(1000)
     ));
-    repaired(&cluster, "a document of another shard", &[("OrphanedDocuments", NS, "shard0")]);
-    assert_eq!(count(&cluster, NS), 301);
-    let (id, _) = numbers(&cluster);
+    repaired(cluster, "a document of another shard", &[("OrphanedDocuments", NS, "shard0")]);
+    assert_eq!(count(cluster, NS), 301);
+    let (id, _) = numbers(cluster);
     assert_eq!(shard1.value::<i64>(&format!("SELECT count(*) FROM docshard_data.c{id} WHERE skey = {}", key(250))), 2);
+}
 
+fn validator_and_privileges(cluster: &Cluster) {
+    let [shard0, shard1] = cluster.shards.as_slice() else { panic!("two shards") };
+    let (id, _) = numbers(cluster);
     cluster
         .router
         .psql(&format!("SELECT docshard.modify_collection('{NS}', '{{\"validator\": {{\"k\": {{\"$gt\": -1}}}}}}')"));
     shard1.psql("UPDATE docshard_data.placement SET validator = NULL, validator_id = NULL");
-    repaired(&cluster, "no validator", &[("CollectionOptionsMismatch", NS, "shard1")]);
+    repaired(cluster, "no validator", &[("CollectionOptionsMismatch", NS, "shard1")]);
     cluster.router.psql(&format!("SELECT docshard.modify_collection('{NS}', '{{\"validator\": {{}}}}')"));
     shard0.psql("UPDATE docshard_data.placement SET validator = '{\"validator\": {\"a\": 1}}', validator_id = 7");
-    repaired(&cluster, "a validator that is none", &[("CollectionOptionsMismatch", NS, "shard0")]);
+    repaired(cluster, "a validator that is none", &[("CollectionOptionsMismatch", NS, "shard0")]);
 
     cluster.router.psql("CREATE ROLE app; CREATE ROLE other");
     cluster.router.psql(&format!("SELECT docshard.grant_access('app', '{{\"read\": \"{NS}\"}}')"));
     cluster.router.psql("SELECT docshard.grant_access('other', '{\"write\": \"elsewhere\"}')");
-    check_nothing(&cluster, "grants");
+    check_nothing(cluster, "grants");
     shard0.psql(&format!("REVOKE SELECT ON docshard_data.c{id} FROM app"));
     shard1.psql(&format!("GRANT INSERT ON docshard_data.c{id} TO app; GRANT SELECT ON docshard_data.c{id} TO other"));
     let expected = [
@@ -155,26 +164,29 @@ fn differences_of_a_shard_are_found_and_repaired() {
         ("PrivilegesMismatch", NS, "shard1"),
         ("PrivilegesMismatch", NS, "shard1"),
     ];
-    repaired(&cluster, "privileges", &expected);
+    repaired(cluster, "privileges", &expected);
+}
 
+fn versions(cluster: &Cluster) {
+    let [shard0, shard1] = cluster.shards.as_slice() else { panic!("two shards") };
     let mismatch = "ShardCatalogCacheCollectionMetadataMismatch";
     shard1.psql("UPDATE docshard_data.placement SET version = version - 1");
-    repaired(&cluster, "an older version", &[(mismatch, NS, "shard1")]);
-    assert_eq!(count(&cluster, NS), 301);
+    repaired(cluster, "an older version", &[(mismatch, NS, "shard1")]);
+    assert_eq!(count(cluster, NS), 301);
     shard0.psql("UPDATE docshard_data.placement SET version = version + 1");
     let again = "UPDATE docshard_data.placement SET version = version - 1";
-    undone(&cluster, shard0, "a newer version", (mismatch, NS, "shard0"), again);
+    undone(cluster, shard0, "a newer version", (mismatch, NS, "shard0"), again);
 
     // A transaction that a coordinator has prepared may be the reason of a difference.
     shard0.psql("UPDATE docshard_data.placement SET version = version + 1");
     shard0.psql("BEGIN; SELECT 1; PREPARE TRANSACTION 'docshard_test'");
     let undo = "ROLLBACK PREPARED 'docshard_test'; UPDATE docshard_data.placement SET version = version - 1";
-    let found = expect(&cluster, "a prepared transaction", &[("UnresolvedTransaction", "", "shard0")]);
+    let found = expect(cluster, "a prepared transaction", &[("UnresolvedTransaction", "", "shard0")]);
     assert_eq!(found[0].details["prepared"], json!(["docshard_test"]));
     for statement in undo.split("; ") {
         shard0.psql(statement);
     }
-    check_nothing(&cluster, "a prepared transaction");
+    check_nothing(cluster, "a prepared transaction");
 }
 
 #[test]
