@@ -429,7 +429,13 @@ CREATE FUNCTION docshard.analyze_shard_key(ns text, key json, options json DEFAU
 VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'analyze_shard_key_wrapper';
 CREATE FUNCTION docshard.suggest_shard_key(ns text, options json DEFAULT '{}') RETURNS json
 VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'suggest_shard_key_wrapper';
+CREATE FUNCTION docshard.check_metadata_consistency(ns text DEFAULT NULL, options json DEFAULT '{}')
+RETURNS TABLE (type text, namespace text, shard text, description text, details json, repair text)
+VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'check_metadata_consistency_wrapper';
 
+CREATE FUNCTION docshard_internal.storage_space(collection int)
+RETURNS TABLE (documents bigint, stored bigint, indexes bigint, free bigint)
+STRICT STABLE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'storage_space_wrapper';
 ALTER TABLE docshard_data.capture_parts ADD COLUMN target_key text, ADD COLUMN target_share bytea;
 COMMENT ON COLUMN docshard_data.capture_parts.target_key IS 'only documents that have a key of target_share by this shard key; null: all';
 CREATE FUNCTION docshard_internal.pack_share(collection int, skey bytea, id bytea, next_skey bytea, next_id bytea, key text, share bytea)
@@ -486,12 +492,12 @@ BEGIN
     FOR target IN
         SELECT p.oid::pg_catalog.regprocedure AS function, p.pronamespace = 'docshard'::pg_catalog.regnamespace AS is_api
           FROM pg_catalog.pg_proc p
-         WHERE p.pronamespace = 'docshard_internal'::pg_catalog.regnamespace AND p.proname IN ('pack_share', 'load_share', 'apply_share')
+         WHERE p.pronamespace = 'docshard_internal'::pg_catalog.regnamespace AND p.proname IN ('pack_share', 'load_share', 'apply_share', 'storage_space')
             OR p.pronamespace = 'docshard'::pg_catalog.regnamespace
                AND p.proname IN ('reshard_collection', 'abort_reshard_collection', 'commit_reshard_collection', 'refine_collection_shard_key',
                                  'unshard_collection', 'move_collection', 'compact', 'start_shard_draining', 'stop_shard_draining',
                                  'shard_draining_status', 'commit_shard_removal',
-                                 'configure_query_analyzer', 'analyze_shard_key', 'suggest_shard_key')
+                                 'configure_query_analyzer', 'analyze_shard_key', 'suggest_shard_key', 'check_metadata_consistency')
     LOOP
         EXECUTE pg_catalog.format('ALTER FUNCTION %s OWNER TO %I', target.function, owner);
         EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', target.function);
@@ -502,7 +508,8 @@ BEGIN
     FOR target IN
         SELECT DISTINCT 'EXECUTE ON FUNCTION ' || n.oid::pg_catalog.regprocedure AS privilege, 'pg_catalog.pg_proc'::pg_catalog.regclass AS class,
                n.oid, a.grantee
-          FROM (VALUES ('pack_share', 'pack_part'), ('load_share', 'load_batch'), ('apply_share', 'apply_changes')) AS f (new, former)
+          FROM (VALUES ('pack_share', 'pack_part'), ('load_share', 'load_batch'), ('apply_share', 'apply_changes'),
+                       ('storage_space', 'measure_range')) AS f (new, former)
           JOIN pg_catalog.pg_proc n ON n.pronamespace = 'docshard_internal'::pg_catalog.regnamespace AND n.proname = f.new
           JOIN pg_catalog.pg_proc o ON o.pronamespace = 'docshard_internal'::pg_catalog.regnamespace AND o.proname = f.former,
                LATERAL pg_catalog.aclexplode(o.proacl) AS a

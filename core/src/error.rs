@@ -437,6 +437,7 @@ kinds! {
     NotExactValueField = 111, INVALID_PARAMETER_VALUE;
     NotImplemented = 238, FEATURE_NOT_SUPPORTED;
     ExceededMemoryLimit = 146, OUT_OF_MEMORY;
+    OutOfDiskSpace = 14031, DISK_FULL;
     QueryExceededMemoryLimitNoDiskUseAllowed = 292, OUT_OF_MEMORY;
     FailedToParse = 9, INVALID_PARAMETER_VALUE;
     UnknownOption = 40415, INVALID_PARAMETER_VALUE;
@@ -480,6 +481,7 @@ impl Kind {
             sqlstate::FEATURE_NOT_SUPPORTED => Self::NotImplemented,
             sqlstate::STATEMENT_TOO_COMPLEX => Self::DocumentTooDeep,
             sqlstate::INTERNAL_ERROR => Self::InternalError,
+            sqlstate::DISK_FULL => Self::OutOfDiskSpace,
             [b'0', b'8', ..] => Self::HostUnreachable,
             [b'4', b'0', ..] => Self::WriteConflict,
             [b'5', b'3', ..] => Self::ExceededMemoryLimit,

@@ -25,6 +25,14 @@ fn estimate_sizes(
     TableIterator::new(found.into_iter().map(|one| (one.collection, one.documents, one.bytes)))
 }
 
+#[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, strict, requires = ["catalog"])]
+fn storage_space(
+    collection: i32,
+) -> TableIterator<'static, (name!(documents, i64), name!(stored, i64), name!(indexes, i64), name!(free, i64))> {
+    let space = measure::space(collection).unwrap_or_else(|e| e.raise());
+    TableIterator::once((space.documents, space.stored, space.indexes, space.free))
+}
+
 #[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, requires = ["catalog"])]
 fn measure_range(
     collection: Option<i32>,

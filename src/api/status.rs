@@ -7,6 +7,7 @@ use crate::catalog::cluster::identity::check_router;
 use crate::catalog::cluster::settings;
 use crate::indexing::progress::{self, Progress};
 use crate::operation::calls::with_options;
+use crate::operation::consistency::{self, Finding};
 use crate::operation::inspect::{self, IndexStats};
 use crate::operation::table;
 use crate::pg::datum::json::Json;
@@ -117,6 +118,32 @@ fn shard_health(
             number("maxPrepared").and_then(|most| most.try_into().ok()),
             node["oldestSyncWait"].as_f64(),
         )
+    }))
+}
+
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn check_metadata_consistency(
+    ns: default!(Option<&str>, "NULL"),
+    options: default!(Option<Json>, "'{}'"),
+) -> TableIterator<
+    'static,
+    (
+        name!(type, String),
+        name!(namespace, Option<String>),
+        name!(shard, Option<String>),
+        name!(description, String),
+        name!(details, Json),
+        name!(repair, Option<String>),
+    ),
+> {
+    let found = run(|| {
+        with_options(&options.unwrap_or_default(), &table::CHECK_METADATA_CONSISTENCY, |options| {
+            consistency::check(ns, options)
+        })
+    });
+    TableIterator::new(found.into_iter().map(|Finding { kind, namespace, shard, description, details, repair }| {
+        let details = Json::new(serde_json::Value::Object(details).to_string());
+        (kind.to_owned(), namespace, shard, description, details, repair.map(|repair| repair.to_string()))
     }))
 }
 

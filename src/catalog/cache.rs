@@ -10,6 +10,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::object::invalidation;
 use crate::pg::server::{current_user, foreign_server_oid};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
+use crate::store::collections::Definition;
 use crate::store::indexes::StoredIndex;
 use crate::store::views::StoredView;
 use crate::store::{self, chunks, collections, placements};
@@ -19,6 +20,7 @@ use docshard_core::query::index::{IndexKeys, Partial};
 use docshard_core::query::specification;
 use docshard_core::routing::model::{Collection, Index, Validation, View};
 use docshard_core::values::collation::Collator;
+use docshard_core::values::key::KeyPattern;
 use pgrx::pg_sys::Oid;
 use serde_json::Value as Json;
 use std::cell::RefCell;
@@ -204,6 +206,33 @@ pub fn shard_named(name: &str) -> Result<Rc<Shard>> {
     })
 }
 
+/// A collection without its chunks and versions, which may be inconsistent.
+pub struct Described {
+    pub definition: Definition,
+    pub key: KeyPattern,
+    pub collation: Option<Arc<Collator>>,
+    pub validation: Option<Rc<Validation>>,
+    pub indexes: Vec<Index>,
+}
+
+impl Described {
+    fn of(definition: Definition) -> Result<Self> {
+        let collation = collator(definition.collation.as_ref())?;
+        Ok(Self {
+            key: collections::pattern(definition.key.as_ref())?,
+            validation: validation(definition.validation.as_deref(), collation.as_deref())?,
+            collation,
+            indexes: store::indexes::read(definition.id)?.into_iter().map(index).collect::<Result<_>>()?,
+            definition,
+        })
+    }
+}
+
+/// Reads a collection in the active snapshot, without the cache; None if there is none.
+pub fn describe(namespace: &str) -> Result<Option<Described>> {
+    collections::read_definition(namespace)?.map(Described::of).transpose()
+}
+
 fn load(namespace: &str, cached: Option<Rc<Collection>>) -> Result<Option<Rc<Collection>>> {
     let _snapshot = ActiveSnapshot::latest();
     let Some(definition) = collections::read_definition(namespace)? else { return Ok(None) };
@@ -213,27 +242,26 @@ fn load(namespace: &str, cached: Option<Rc<Collection>>) -> Result<Option<Rc<Col
     {
         return Ok(Some(Rc::clone(cached)));
     }
-    let key = collections::pattern(definition.key.as_ref())?;
+    let Described { definition, key, collation, validation, indexes } = Described::of(definition)?;
     let cached = cached.filter(|cached| (cached.id, cached.token, &cached.key) == (id, token, &key));
     let map = match cached.map(|cached| changed_map(id, &cached)).transpose()?.flatten() {
         Some(map) => map,
         None => Rc::new(whole_map(id)?),
     };
     let placements = placements::read(id)?;
-    let collation = collator(definition.collation.as_ref())?;
     Ok(Some(Rc::new(Collection {
         id,
         namespace: namespace.to_owned(),
         key,
         unique: definition.unique,
         has_key_index: definition.has_key_index,
-        validation: validation(definition.validation.as_deref(), collation.as_deref())?,
+        validation,
         collation,
         token,
         revision,
         map,
         placements: placements.iter().map(|placement| (placement.shard, placement.version)).collect(),
-        indexes: store::indexes::read(id)?.into_iter().map(index).collect::<Result<_>>()?,
+        indexes,
         sampled_every_us: definition.sampled_every_us,
     })))
 }

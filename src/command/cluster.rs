@@ -2,10 +2,12 @@
 
 use super::collections::filtered;
 use super::config;
+use super::find::listing;
 use super::reply::{Document, Reply, ReplyNode};
 use super::request::Request;
 use crate::catalog::change;
 use crate::operation::chunks::{self, ChunkSelector, MoveRange, bounds};
+use crate::operation::consistency::{self, Finding};
 use crate::operation::{balancer, shards, table};
 use crate::pg::error::Result;
 use crate::pg::spi;
@@ -30,6 +32,27 @@ pub fn get_shard_map(request: &Request<'_>) -> Result<Reply> {
         hosts.insert(host, name.into());
     }
     Ok(Reply::of(json!({"map": map, "hosts": hosts, "connStrings": {}})))
+}
+
+/// Checks the collection that the command names, or its database; in `admin` all.
+pub fn check_metadata_consistency(request: &Request<'_>) -> Result<Reply> {
+    let (named, place) = match request.target {
+        Json::String(_) => {
+            let namespace = request.namespace()?;
+            (Some(namespace.clone()), namespace)
+        }
+        _ => (Some(request.db.to_owned()).filter(|db| db != "admin"), format!("{}.$cmd.aggregate", request.db)),
+    };
+    let found = request
+        .administer(&table::CHECK_METADATA_CONSISTENCY, || consistency::check(named.as_deref(), &request.fields))?;
+    let shown = |Finding { kind, namespace, shard, description, details, repair }: Finding| {
+        let place = [("namespace", namespace), ("shard", shard)];
+        let place = place.into_iter().filter_map(|(name, value)| Some((name.to_owned(), Json::String(value?))));
+        let details: Map<String, Json> = place.chain(details).collect();
+        let repair = repair.map(|repair| repair.to_string());
+        Document::made(&json!({"type": kind, "description": description, "details": details, "repair": repair}))
+    };
+    listing(request, &place, found.into_iter().map(shown).collect::<Result<_>>()?)
 }
 
 /// Makes all sessions read the catalog again. That is expensive, so it requires the right to change settings.

@@ -232,6 +232,8 @@ commands! {
     "commitShardRemoval" writes admin(String) NONE
         => [REMOVE_SHARD] |it| it.answer(&REMOVE_SHARD, || shards::commit_removal(it.target_text())), "remove a drained shard";
     "listShards" | "listshards" reads admin(Any) &[&[may("filter", Type::Object)]] => [LIST_SHARDS] cluster::list_shards, "list the shards";
+    "checkMetadataConsistency" reads command(Any) CHECK_METADATA_COMMAND
+        => [CHECK_METADATA_CONSISTENCY] cluster::check_metadata_consistency, "check that the catalog and the shards agree";
     "getShardMap" reads admin(Any) NONE => [LIST_SHARDS] cluster::get_shard_map, "which shard is where";
     "flushRouterConfig" | "flushrouterconfig" reads admin(Any) NONE
         => [SET_SETTING] cluster::flush_router_config, "read the catalog again";

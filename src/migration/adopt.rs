@@ -38,7 +38,7 @@ use docshard_core::routing::names as relations;
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::migration::BypassCapture;
 use docshard_core::routing::protocol::shard_tables::{
-    CountDocuments, DeleteDocuments, FindDocument, ReadPlacements, ReadValidIndexes, TableRange,
+    CountDocuments, DeleteDocuments, FindDocument, FindRelations, ReadPlacements, ReadValidIndexes, TableRange,
 };
 use docshard_core::routing::protocol::table::{CreateIndex, CreateTable, DropIndex, ExcludeWriters};
 use serde_json::{Value as Json, json};
@@ -229,7 +229,10 @@ fn adopt(shard: &Shard, session: &mut ShardSession, namespace: &str) -> Result<O
         change::refuse_while_building(locked.id, namespace)?;
         let collection = cache::get(namespace)?;
         let Some(&version) = collection.placements.get(&shard.id) else { return Ok(None) };
-        let found = version_at(session, &collection)?;
+        let table = relations::table(locked.id);
+        let has_table = !FindRelations { relations: &[relations::unqualified(&table)] }.call(session)?.is_empty();
+        // Without its table, its version means nothing.
+        let found = version_at(session, &collection)?.filter(|_| has_table);
         if found.is_some_and(|found| found > version) {
             let message = format!("shard \"{}\" is ahead of the catalog: {namespace}", shard.name);
             return Err(Error::new(Kind::IllegalOperation, message)

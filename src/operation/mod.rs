@@ -7,7 +7,7 @@
 //! * [`sink`]: writes what a pipeline makes.
 //! * [`reading`], [`writing`], [`find_and_modify`], [`bulk_write`]: documents.
 //! * [`explaining`]: how reads and writes find their documents.
-//! * [`query_analyzer`], [`shard_key`]: advice on shard keys. [`collections`], [`chunks`], [`resharding`], [`shards`], [`balancer`]: administration.
+//! * [`query_analyzer`], [`shard_key`]: advice on shard keys. [`inspect`], [`consistency`]: checks. [`collections`], [`chunks`], [`resharding`], [`shards`], [`balancer`]: administration.
 //! * [`users`]: users and roles, which are PostgreSQL's.
 //! * [`calls`]: the SQL functions for documents, whose arguments are texts.
 //! * [`rights`]: checks who may run an operation, if no statement calls its SQL function, so that PostgreSQL does not check it.
@@ -25,6 +25,7 @@ pub mod chunks;
 pub mod cluster;
 pub mod collections;
 pub mod concerns;
+pub mod consistency;
 pub mod errors;
 pub mod explaining;
 pub mod find_and_modify;

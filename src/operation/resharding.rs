@@ -59,7 +59,8 @@ fn commit_timeout(options: &Arguments<'_>) -> Result<u64> {
 /// Changes the layout, and waits for it.
 fn change(ns: &str, command: &str, target: Target, options: &Arguments<'_>) -> Result<Json> {
     let (namespace, command) = (ns.to_owned(), command.to_owned());
-    let request = Request { namespace, command, target, commit_timeout_ms: commit_timeout(options)? };
+    let (commit_timeout_ms, check_space) = (commit_timeout(options)?, options.flag("checkSpace"));
+    let request = Request { namespace, command, target, commit_timeout_ms, check_space };
     let Resharded { documents, bytes, stall_ms, millis } = jobs::change_and_wait(&request)?;
     Ok(json!({"ok": 1, "documents": documents, "bytes": bytes, "stallMillis": stall_ms, "millis": millis}))
 }

@@ -376,14 +376,15 @@ pub const SHARD_COLLECTION_COMMAND: Fields = &[
         may("enforceUniquenessCheck", Bool),
     ],
 ];
-/// Of changes of a collection's layout: for how long to look for a moment in which writers wait only briefly.
-const PATIENCE: &[Field] = &[may("commitTimeoutMS", Integer)];
+/// Of changes of a collection's layout: for how long to look for a moment in which writers wait only briefly, and whether a recipient without
+/// enough free space is refused.
+const CHANGING: &[Field] = &[may("commitTimeoutMS", Integer), may("checkSpace", Bool).or_true()];
 const RESHARDING: &[Field] = &[may("zones", Array), may("forceRedistribution", Bool)];
 pub const RESHARD_COLLECTION_COMMAND: Fields = &[
     &[must("key", Order)],
     SHARDING,
     RESHARDING,
-    PATIENCE,
+    CHANGING,
     &[
         may("shardDistribution", Array).refused(),
         may("reshardingUUID", Any).refused(),
@@ -391,9 +392,9 @@ pub const RESHARD_COLLECTION_COMMAND: Fields = &[
         may("implicitlyCreateIndex", Bool),
     ],
 ];
-pub const REFINE_COMMAND: Fields = &[&[must("key", Order), may("enforceUniquenessCheck", Bool)], PATIENCE];
-pub const UNSHARD_COMMAND: Fields = &[&[may("toShard", String)], PATIENCE];
-pub const MOVE_COLLECTION_COMMAND: Fields = &[&[must("toShard", String)], PATIENCE];
+pub const REFINE_COMMAND: Fields = &[&[must("key", Order), may("enforceUniquenessCheck", Bool)], CHANGING];
+pub const UNSHARD_COMMAND: Fields = &[&[may("toShard", String)], CHANGING];
+pub const MOVE_COLLECTION_COMMAND: Fields = &[&[must("toShard", String)], CHANGING];
 /// What is analysed, and how many documents are read.
 const ANALYZING: &[Field] = &[
     may("keyCharacteristics", Bool).or_true(),
@@ -441,6 +442,9 @@ pub const MOVE_RANGE_CONFLICTS: &[Conflict] =
 
 // Shards, databases, zones, the balancer.
 
+const CHECKING: &[Field] = &[may("checkIndexes", Bool).or_true()];
+pub const CHECK_METADATA_COMMAND: Fields = &[CHECKING, &[may("cursor", Object)]];
+
 /// An administrator's login.
 const LOGIN: &[Field] = &[may("user", String), may("password", Secret)];
 pub const LOGIN_OPTIONS: Fields = &[LOGIN];
@@ -483,17 +487,18 @@ operations! {
     DROP_INDEXES = "drop_indexes" &[];
     LIST_INDEXES = "list_indexes" &[];
     SHARD_COLLECTION = "shard_collection" &[SHARDING];
-    RESHARD_COLLECTION = "reshard_collection" &[SHARDING, RESHARDING, PATIENCE];
+    RESHARD_COLLECTION = "reshard_collection" &[SHARDING, RESHARDING, CHANGING];
     ABORT_RESHARD_COLLECTION = "abort_reshard_collection" &[];
     COMMIT_RESHARD_COLLECTION = "commit_reshard_collection" &[];
-    REFINE_COLLECTION_SHARD_KEY = "refine_collection_shard_key" &[PATIENCE];
-    UNSHARD_COLLECTION = "unshard_collection" &[PATIENCE];
-    MOVE_COLLECTION = "move_collection" &[PATIENCE];
-    COMPACT = "compact" &[&[may("dryRun", Bool)], PATIENCE];
+    REFINE_COLLECTION_SHARD_KEY = "refine_collection_shard_key" &[CHANGING];
+    UNSHARD_COLLECTION = "unshard_collection" &[CHANGING];
+    MOVE_COLLECTION = "move_collection" &[CHANGING];
+    COMPACT = "compact" &[&[may("dryRun", Bool)], CHANGING];
     CONFIGURE_QUERY_ANALYZER = "configure_query_analyzer" ANALYZER_OPTIONS;
     ANALYZE_SHARD_KEY = "analyze_shard_key" &[ANALYZING, REPLAYING];
     SUGGEST_SHARD_KEY = "suggest_shard_key" &[&[may("sampleSize", Integer)], REPLAYING];
     CHECK_COLLECTION = "check_collection" &[&[may("limit", Integer)]];
+    CHECK_METADATA_CONSISTENCY = "check_metadata_consistency" &[CHECKING];
     SPLIT_AT = "split_at" &[];
     SPLIT_FIND = "split_find" &[];
     MERGE_CHUNKS = "merge_chunks" &[];

@@ -2,7 +2,7 @@
 //!
 //! The documents are copied into a second collection, the *copy*, which nobody reads: see [`layout`](crate::catalog::collections::layout).
 //! Every shard with documents is a donor, every shard of the new layout a recipient; both may be the same one. docs/architecture/resharding.md
-//! has the steps and why they are correct. [`coordinator`] runs them; [`register`] begins, [`sessions`] has what is done at either side,
+//! has the steps and why they are correct. [`coordinator`] runs them; [`register`] begins, [`space`] estimates the space that is needed, [`sessions`] has what is done at either side,
 //! [`copying`] clones and catches up, [`decision`] excludes writers, compares and decides, [`settle`] cleans up.
 //!
 //! # Invariants
@@ -26,6 +26,7 @@ mod request;
 mod restored;
 mod sessions;
 mod settle;
+mod space;
 
 pub use request::{Range, Request, Resharded, Target};
 pub use settle::{exist_unfinished, recover};

@@ -20,31 +20,39 @@ const PAGES: i64 = 2_000;
 /// The most documents of a shard in a sample.
 const MAX_SAMPLE: i64 = 20_000;
 
+/// A new layout, and new keys of some documents, if the key is another one.
+pub(super) struct Planned {
+    pub(super) layout: Layout,
+    pub(super) sample: Vec<Vec<u8>>,
+}
+
 /// The layout that a request describes, for a collection whose metadata are locked.
 ///
 /// # Errors
 /// `ShardKeyNotFound` for a document that cannot have the key; those of [`layout::check`] and [`layout::divide`].
-pub(super) fn layout(of: &Collection, target: &Target) -> Result<Layout> {
+pub(super) fn layout(of: &Collection, target: &Target) -> Result<Planned> {
+    let alone = |layout: Layout| Ok(Planned { layout, sample: Vec::new() });
     match target {
         Target::Same => {
             let chunks = of.map.chunks().collect();
-            Ok(Layout { key: of.key.clone(), unique: of.unique, chunks, zones: None })
+            alone(Layout { key: of.key.clone(), unique: of.unique, chunks, zones: None })
         }
-        Target::Refined(key) => refined(of, &KeyPattern::parse(&specification::parse(key)?)?),
+        Target::Refined(key) => alone(refined(of, &KeyPattern::parse(&specification::parse(key)?)?)?),
         Target::Shard(shard) => {
             let key = KeyPattern::unsharded();
             let chunk = Chunk { min: key.min_bound(), max: key.max_bound(), shard: *shard };
             // The ranges of the former key mean nothing any more.
             let zones = (!of.key.is_unsharded()).then(Vec::new);
-            Ok(Layout { key, unique: false, chunks: vec![chunk], zones })
+            alone(Layout { key, unique: false, chunks: vec![chunk], zones })
         }
         Target::Key { key, unique, chunks, zones } => {
             let key = KeyPattern::parse(&specification::parse(key)?)?;
             layout::check(of, &key, *unique)?;
             let (sample, bytes) = sample(of, &key)?;
             let zones = zones.as_deref().map(Target::zones);
-            let wanted = Wanted { key: &key, unique: *unique, chunks: *chunks, zones: zones.as_deref(), sample, bytes };
-            layout::divide(of, wanted, settings::chunk_bytes()?)
+            let zones = zones.as_deref();
+            let wanted = Wanted { key: &key, unique: *unique, chunks: *chunks, zones, sample: sample.clone(), bytes };
+            Ok(Planned { layout: layout::divide(of, wanted, settings::chunk_bytes()?)?, sample })
         }
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! INVARIANT: copy and row are created in one transaction of all nodes. So there is never a copy without a row.
 
-use super::plan;
+use super::plan::{self, Planned};
 use super::request::Request;
+use super::space;
 use crate::catalog::cache;
 use crate::catalog::change;
 use crate::catalog::cluster::move_exclusion;
@@ -47,7 +48,10 @@ fn enter(request: &Request, locked: &mut Option<i64>) -> Result<Registered> {
     let row = move_exclusion::lock(name)?;
     change::refuse_while_building(row.id, name)?;
     let of = cache::get(name)?;
-    let layout = plan::layout(&of, &request.target)?;
+    let Planned { layout, sample } = plan::layout(&of, &request.target)?;
+    if request.check_space {
+        space::check(&of, &request.target, &layout, &sample)?;
+    }
     let id = migrations::next_id()?;
     let copy = layout::create_copy(&of, &format!("{database}.system.resharding.{id}"), &layout)?;
     ensure!(

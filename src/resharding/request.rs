@@ -13,6 +13,8 @@ pub struct Request {
     pub target: Target,
     /// for how long to wait for a moment in which writers are excluded only briefly, in milliseconds
     pub commit_timeout_ms: u64,
+    /// a recipient without enough free space is refused
+    pub check_space: bool,
 }
 
 /// A zone's range: lower bound, upper bound, the zone's name.

@@ -4,9 +4,11 @@
 //! above the document's key. A document's bytes are the size of its columns as stored (compressed, or out of line), plus the row's header.
 
 use crate::pg::error::Result;
+use crate::pg::fault;
+use crate::pg::server::disk;
 use crate::pg::spi::{self, SpiRow};
 use docshard_core::routing::names;
-use docshard_core::routing::protocol::measure::{ChunkSize, Estimate, FindSplitPoints, RangeSize};
+use docshard_core::routing::protocol::measure::{ChunkSize, Estimate, FindSplitPoints, RangeSize, StorageSpace};
 use docshard_core::routing::protocol::shard_tables::key_range;
 use docshard_core::routing::protocol::sql;
 use docshard_core::sql::param::Param;
@@ -115,6 +117,16 @@ pub fn estimates(collections: &[i32]) -> Result<Vec<Estimate>> {
         estimates.push(Estimate { collection, documents, bytes });
     }
     Ok(estimates)
+}
+
+/// Returns the size of a collection, and the space that is free where its tables are.
+pub fn space(collection: i32) -> Result<StorageSpace> {
+    let documents = estimates(&[collection])?.first().map_or(0, |found| found.bytes);
+    let sql = "SELECT pg_catalog.pg_table_size(pg_catalog.to_regclass($1)), pg_catalog.pg_indexes_size(pg_catalog.to_regclass($1))";
+    let rows = spi::read(sql, &[Param::Text(&names::table(collection))])?;
+    let size = |column| rows.first().filter(|row| row.get(column).is_some()).map_or(0, |row| row.i64(column));
+    let free = if fault::is_off("free_space") { 0 } else { disk::free_bytes()? };
+    Ok(StorageSpace { documents, stored: size(0), indexes: size(1), free })
 }
 
 /// Returns the exact size of `[lo, hi)`; None means no upper end. Reads every row of the range.

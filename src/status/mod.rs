@@ -3,6 +3,7 @@
 //! Documents and bytes are estimated from PostgreSQL's statistics, or counted on request. All shards are queried at once. For a
 //! shard that does not answer, documents and bytes are shown as unknown; the chunks come from the catalog.
 
+pub mod consistency;
 pub mod health;
 
 use crate::balancer::control;

@@ -54,6 +54,13 @@ pub fn lock_exclusive() -> Result<()> {
 }
 
 statements! {
+    /// True while a transaction changes grants: see [`lock_exclusive`].
+    pub fn are_changing() -> bool {
+        run "SELECT FROM pg_catalog.pg_locks WHERE locktype = 'relation' AND granted AND mode = 'ShareRowExclusiveLock' \
+             AND relation = 'docshard_catalog.grants'::pg_catalog.regclass \
+             AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())"
+    }
+
     /// All grants of roles that still exist, by role and resource, in the active snapshot.
     pub fn read_all() -> Vec<Grant> { select_active "ORDER BY r.rolname, g.resource" }
 

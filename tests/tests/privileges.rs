@@ -480,6 +480,8 @@ fn commands() -> Vec<(&'static str, &'static str, Json)> {
             "configure_query_analyzer",
             json!({"configureQueryAnalyzer": "test.own", "mode": "full", "samplesPerSecond": 1}),
         ),
+        ("test", "check_metadata_consistency", json!({"checkMetadataConsistency": "own"})),
+        ("admin", "check_metadata_consistency", json!({"checkMetadataConsistency": 1})),
         ("admin", "analyze_shard_key", json!({"analyzeShardKey": "test.own", "key": {"k": 1}})),
         ("admin", "unshard_collection", json!({"unshardCollection": "test.own"})),
         ("admin", "abort_reshard_collection", json!({"abortUnshardCollection": "test.own"})),

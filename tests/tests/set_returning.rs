@@ -451,13 +451,15 @@ fn eager_at_shard(collection: i32) -> Vec<String> {
     vec![
         format!("docshard_internal.estimate_sizes(ARRAY[{collection}])"),
         format!("docshard_internal.measure_range({collection}, '', NULL)"),
+        format!("docshard_internal.storage_space({collection})"),
         format!("docshard_internal.measure_chunks({collection}, ARRAY['', '\\x80']::bytea[], 1)"),
         format!("docshard_internal.split_points({collection}, '', NULL, 3, 10)"),
     ]
 }
 
 /// Functions that are not called: they have no rows here, or a single one that is there before it is asked for.
-const NOT_CALLED: [&str; 12] = [
+const NOT_CALLED: [&str; 13] = [
+    "docshard.check_metadata_consistency",
     "docshard.list_index_builds",
     "docshard.list_orphaned_relations",
     "docshard_internal.apply_share",

@@ -14,3 +14,5 @@ pub mod request;
 pub mod plan;
 
 pub mod attempts;
+
+pub mod consistency;

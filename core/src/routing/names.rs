@@ -15,6 +15,11 @@ pub fn relation_name(relation: impl Display) -> String {
     format!("{SCHEMA}.{relation}")
 }
 
+/// Returns a relation's name without the schema.
+pub fn unqualified(name: &str) -> &str {
+    name.rsplit_once('.').map_or(name, |(_, name)| name)
+}
+
 /// Returns the qualified name of a collection's table.
 pub fn table(collection: i32) -> String {
     relation_name(format_args!("c{collection}"))
@@ -23,6 +28,11 @@ pub fn table(collection: i32) -> String {
 /// Returns the name of the relation of the primary key.
 pub fn primary_key(collection: i32) -> String {
     format!("c{collection}_pkey")
+}
+
+/// Returns the name of the index on `id`, which tables have whose shard key is not in the order of `_id`.
+pub fn id_index(collection: i32) -> String {
+    format!("c{collection}_id")
 }
 
 /// Returns the name of a secondary index's b-tree.

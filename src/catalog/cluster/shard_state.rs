@@ -30,7 +30,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 /// The name of a relation, in the schema `docshard_data`.
-fn name(found: &FoundRelation) -> String {
+pub fn name(found: &FoundRelation) -> String {
     found.index.map_or_else(|| format!("c{}", found.collection), names::index)
 }
 
@@ -101,6 +101,11 @@ impl Known {
             }
     }
 
+    /// The relations of a shard that are orphaned.
+    pub fn orphans<'f>(&self, shard: ShardId, found: &'f [FoundRelation]) -> impl Iterator<Item = &'f FoundRelation> {
+        found.iter().filter(move |one| self.is_orphan(shard, one))
+    }
+
     /// Describes what the shard has that is newer than this catalog. `is_ahead`: the shard's counter or its router's epoch is newer, so
     /// every difference is a change by another router.
     pub fn newer(&self, shard: ShardId, found: &[FoundRelation], is_ahead: bool) -> Result<Vec<String>> {
@@ -167,7 +172,7 @@ pub fn orphans(limit: Duration) -> Result<(Vec<Orphan>, Silent)> {
     let known = Known::read()?;
     let mut orphans = Vec::new();
     for (shard, all) in &found {
-        orphans.extend(all.iter().filter(|one| known.is_orphan(shard.id, one)).map(|one| Orphan {
+        orphans.extend(known.orphans(shard.id, all).map(|one| Orphan {
             shard: shard.name.clone(),
             relation: name(one),
             documents: one.documents.filter(|_| one.index.is_none()),

@@ -1,5 +1,6 @@
 //! Properties of this server, this database and this session.
 
+pub mod disk;
 pub mod wal;
 
 pub use crate::pg::transaction::subtransaction::in_transaction_block;

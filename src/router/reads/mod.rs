@@ -1,4 +1,4 @@
-//! Reads: [`find`] (and count), [`aggregate`], [`distinct`]; [`inspect`] checks a collection; [`collection_sizes`] measures it; [`key_sample`] reads a sample of it.
+//! Reads: [`find`] (and count), [`aggregate`], [`distinct`]; [`inspect`] checks a collection; [`foreign_ranges`] finds documents at shards that do not own them; [`collection_sizes`] measures it; [`key_sample`] reads a sample of it.
 //!
 //! [`statistics`], [`index_stats`], [`cluster_statistics`], [`activity`] make the documents of the stages that describe collections,
 //! indexes, the cluster and its sessions.
@@ -9,6 +9,7 @@ pub mod cluster_statistics;
 pub mod collection_sizes;
 pub mod distinct;
 pub mod find;
+pub mod foreign_ranges;
 pub mod index_stats;
 pub mod inspect;
 pub mod key_sample;

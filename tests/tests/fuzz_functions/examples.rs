@@ -102,6 +102,7 @@ pub fn examples(purpose: &str) -> Vec<Value> {
             json!({"update": "settings", "updates": [{"q": {"_id": "chunksize"}, "u": {"$set": {"value": 64}}}]}),
             json!({"getMore": 1, "collection": "c"}),
             json!({"listIndexes": "c"}),
+            json!({"checkMetadataConsistency": "c", "checkIndexes": false, "cursor": {"batchSize": 1}}),
             json!({"analyzeShardKey": "fuzz.c", "key": {"a": 1}, "sampleRate": 0.5}),
             json!({"configureQueryAnalyzer": "fuzz.c", "mode": "full", "samplesPerSecond": 100}),
             json!({"ping": 1}),

@@ -2,7 +2,9 @@
 //! fault point, with cancels and aborts, and with input for which MongoDB has error codes.
 
 mod concurrent;
+mod faults;
 mod kinds;
+mod space;
 mod surroundings;
 
 use docshard_tests::{Cluster, Node, wait_until};

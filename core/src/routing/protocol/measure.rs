@@ -18,6 +18,18 @@ rows! {
         bytes: i64,
     }
 
+    /// The size of a collection at a shard, and the space that is free there.
+    StorageSpace {
+        /// of the documents, by statistics
+        documents: i64,
+        /// of the table, with space that is free in it
+        stored: i64,
+        /// of its indexes
+        indexes: i64,
+        /// free on the file system on which new tables are stored
+        free: i64,
+    }
+
     /// The exact size of a range.
     RangeSize { documents: i64, bytes: i64 }
 }
@@ -33,6 +45,9 @@ calls! {
 
     /// The sizes of collections by PostgreSQL's statistics; no row for those that the shard does not have.
     estimate_sizes => EstimateSizes<'a> { collections: &'a [i32] } -> Vec<Estimate>;
+
+    /// The size of a collection, 0 if the shard does not have it, and the free space.
+    storage_space => MeasureSpace { collection: i32 } -> StorageSpace;
 
     /// The exact size of `[lo, hi)`; without `hi` there is no upper end.
     measure_range => MeasureRange<'a> { collection: i32, lo: &'a [u8], hi: Option<&'a [u8]> } -> RangeSize;

@@ -195,6 +195,32 @@ shard_statements! {
            AND i.relname ~ '^i[0-9]{1,9}(_entries|_unique)?$'"
     }
 
+    /// What the shard has of one collection or of all, as JSON: versions, tables with the privileges of roles, indexes; and of moves and
+    /// changes of layout: prepared transactions, captures, tables, whose names a regular expression describes.
+    DescribeShard<'a> { collection: Option<i32>, move_tables: &'a str } -> Option<Vec<u8>> {
+        "SELECT pg_catalog.json_build_object( \
+           'prepared', (SELECT pg_catalog.json_agg(gid) FROM pg_catalog.pg_prepared_xacts \
+             WHERE database = pg_catalog.current_database() AND pg_catalog.starts_with(gid, 'docshard_')), \
+           'captures', (SELECT pg_catalog.json_agg(migration_id) FROM (SELECT migration_id FROM docshard_data.capture \
+             UNION SELECT migration_id FROM docshard_data.capture_parts) AS c), \
+           'moveTables', (SELECT pg_catalog.json_agg(relname) FROM pg_catalog.pg_class \
+             WHERE relnamespace = 'docshard_data'::pg_catalog.regnamespace AND relname ~ ('^' || $2 || '$')), \
+           'placed', (SELECT pg_catalog.json_agg(pg_catalog.json_build_array(collection_id, token, version, \
+               pg_catalog.to_jsonb(p) ->> 'validator')) \
+             FROM docshard_data.placement p WHERE $1::pg_catalog.int4 IS NULL OR collection_id = $1), \
+           'tables', (SELECT pg_catalog.json_agg(pg_catalog.json_build_array(pg_catalog.substr(c.relname, 2)::int4, ( \
+               SELECT pg_catalog.json_agg(pg_catalog.json_build_array(r.rolname, a.privilege_type)) \
+                 FROM pg_catalog.aclexplode(c.relacl) AS a JOIN pg_catalog.pg_roles r ON r.oid = a.grantee))) \
+             FROM pg_catalog.pg_class c WHERE c.relnamespace = 'docshard_data'::pg_catalog.regnamespace AND c.relkind = 'r' \
+               AND CASE WHEN $1::pg_catalog.int4 IS NULL THEN c.relname ~ '^c[0-9]{1,9}$' ELSE c.relname = 'c' || $1::pg_catalog.int4 END), \
+           'indexes', (SELECT pg_catalog.json_agg(pg_catalog.json_build_array(pg_catalog.substr(c.relname, 2)::int4, i.relname, \
+               x.indisvalid, pg_catalog.pg_get_indexdef(i.oid))) \
+             FROM pg_catalog.pg_index x JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid JOIN pg_catalog.pg_class c ON c.oid = x.indrelid \
+             WHERE c.relnamespace = 'docshard_data'::pg_catalog.regnamespace AND c.relkind = 'r' \
+               AND CASE WHEN $1::pg_catalog.int4 IS NULL THEN c.relname ~ '^c[0-9]{1,9}$' ELSE c.relname = 'c' || $1::pg_catalog.int4 END) \
+         )::pg_catalog.text"
+    }
+
     /// The size of a collection's table. The table is closed at once: a lock held until commit would block the removal of failed builds.
     ReadTableSize { collection: i32 } -> Option<i64> {
         "SELECT pg_catalog.pg_relation_size(pg_catalog.to_regclass('docshard_data.c' || $1))"

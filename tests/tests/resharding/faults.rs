@@ -1,0 +1,212 @@
+//! Changes of layouts that are cancelled or aborted, and servers that crash, at every fault point, beside a client that inserts. Afterwards every
+//! document that was acknowledged is there once, nothing is left, the collection can be written, and the metadata are consistent.
+//!
+//! In `make test` each point has one of two accidents in turn. `make test-all` has both.
+
+use crate::{LONG, NS, check_clean, cluster, code, json, reshard, run};
+use docshard_tests::faults::{Fault, names};
+use docshard_tests::{Cluster, is_thorough, wait_until};
+use postgres::NoTls;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// The first `_id` of the documents that are inserted meanwhile.
+const FIRST: i64 = 1_000_000;
+
+/// A client that inserts documents, whatever happens.
+struct Inserter {
+    stop: Arc<AtomicBool>,
+    /// returns the `_id`s of which the insert was acknowledged, and the number of attempts
+    thread: JoinHandle<(Vec<i64>, i64)>,
+}
+
+impl Inserter {
+    fn start(cluster: &Cluster) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, url) = (stop.clone(), cluster.router.url());
+        let thread = thread::spawn(move || {
+            let (mut acknowledged, mut next, mut client) = (Vec::new(), FIRST, None);
+            while !stopped.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(5));
+                if client.is_none() {
+                    client = postgres::Client::connect(&url, NoTls).ok();
+                }
+                let Some(session) = client.as_mut() else { continue };
+                let id = next;
+                next += 1;
+                let sql = format!(
+                    "SELECT docshard.insert_one('{NS}', '{{\"_id\": {id}, \"k\": {}, \"u\": {id}, \"n\": 0}}')",
+                    id % 300
+                );
+                match session.execute(&sql, &[]) {
+                    Ok(_) => acknowledged.push(id),
+                    Err(_) if session.is_closed() => client = None,
+                    Err(_) => {}
+                }
+            }
+            (acknowledged, next - FIRST)
+        });
+        Self { stop, thread }
+    }
+
+    /// Stops it, and checks that what was acknowledged is there once, and that nothing is there that was not inserted.
+    fn check(self, cluster: &Cluster, documents: i64) {
+        self.stop.store(true, Ordering::Relaxed);
+        let (acknowledged, attempts) = self.thread.join().expect("a client");
+        let sql = format!("SELECT (d ->> '_id')::int8, count(*) FROM docshard.find('{NS}', '{{}}') d GROUP BY 1");
+        let rows = cluster.router.client().query(&sql, &[]).expect("the documents");
+        let found: BTreeMap<i64, i64> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        let expected = acknowledged.iter().copied().chain(0..documents);
+        let missing: Vec<i64> = expected.filter(|id| found.get(id) != Some(&1)).take(10).collect();
+        assert!(missing.is_empty(), "not there once: {missing:?}");
+        let invented = |id: &i64| !(0..documents).contains(id) && !(FIRST..FIRST + attempts).contains(id);
+        assert!(!found.keys().any(invented), "documents that nobody inserted");
+        println!("{} of {attempts} inserts were acknowledged", acknowledged.len());
+        assert!(!acknowledged.is_empty());
+    }
+}
+
+/// The points in order.
+fn points() -> Vec<&'static str> {
+    let points: Vec<_> = names("point", "router").into_iter().filter(|name| name.starts_with("reshard.")).collect();
+    assert!(points.len() > 10, "{points:?}");
+    points
+}
+
+/// Of two accidents, those that a run has at the point with this number.
+fn accidents<T: Copy>(both: [T; 2], number: usize) -> Vec<T> {
+    if is_thorough() { both.to_vec() } else { vec![both[number % 2]] }
+}
+
+/// Arms a point, and the one that leads to it.
+fn arm(cluster: &Cluster, point: &'static str) {
+    if point == "reshard.aborted" {
+        cluster.router.arm("reshard.cloned", Fault::Error);
+    }
+    cluster.router.arm(point, Fault::Pause);
+}
+
+/// Waits until the change gets to the point; makes changes that it has to copy.
+fn await_point(cluster: &Cluster, point: &'static str) {
+    wait_until(&format!("the change gets to {point}"), LONG, || {
+        cluster.router.reached(point).is_some() || {
+            if ["reshard.pulled", "reshard.applied"].contains(&point) {
+                let update = format!(
+                    "SELECT docshard.update_many('{NS}', '{{\"k\": {{\"$lt\": 30}}}}', '{{\"$inc\": {{\"n\": 1}}}}')"
+                );
+                let _ = cluster.router.client().batch_execute(&update);
+            }
+            false
+        }
+    });
+}
+
+/// Checks that nothing of the change is left, and that the collection can be written.
+fn check_after(cluster: &Cluster, accident: &str) {
+    cluster.router.clear_faults();
+    check_clean(cluster);
+    let sql = "SELECT json_agg(c)::text FROM docshard.check_metadata_consistency() c";
+    let found: Option<String> = cluster.router.value(sql);
+    assert_eq!(found, None, "{accident}");
+    let changed: Value = cluster
+        .router
+        .value(&format!("SELECT docshard.update_one('{NS}', '{{\"_id\": 1}}', '{{\"$inc\": {{\"n\": 1}}}}')"));
+    assert_eq!(changed["matchedCount"], 1, "{accident}");
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Ending {
+    Cancel,
+    Abort,
+}
+
+#[test]
+fn a_change_can_be_cancelled_and_aborted_at_every_point() {
+    let documents = 600;
+    let cluster = cluster(documents);
+    let inserter = Inserter::start(&cluster);
+    let mut keys = [r#"{"u": 1}"#, r#"{"k": 1}"#].into_iter().cycle();
+    for (number, point) in points().into_iter().enumerate() {
+        for ending in accidents([Ending::Cancel, Ending::Abort], number) {
+            let accident = format!("{ending:?} at {point}");
+            let before = crate::key(&cluster);
+            let key = keys.by_ref().find(|key| before.as_deref() != Some(*key)).expect("another key");
+            arm(&cluster, point);
+            let mut caller = cluster.router.client();
+            let token = caller.cancel_token();
+            let pending = thread::spawn(move || json(&mut caller, &reshard(key, "{}")));
+            await_point(&cluster, point);
+            match ending {
+                Ending::Cancel => token.cancel_query(NoTls).expect("a cancel"),
+                Ending::Abort => {
+                    // It may wait for the transaction that decides.
+                    let mut client = cluster.router.client();
+                    let abort = thread::spawn(move || {
+                        json(&mut client, &format!("SELECT docshard.abort_reshard_collection('{NS}')"))
+                    });
+                    thread::sleep(Duration::from_millis(100));
+                    cluster.router.release(point);
+                    if let Err(error) = abort.join().expect("a thread") {
+                        let code = code(&error);
+                        assert!(["339", "340"].iter().any(|known| code.contains(known)), "{accident}: {error:?}");
+                    }
+                }
+            }
+            cluster.router.release(point);
+            let ended = pending.join().expect("a thread");
+            check_after(&cluster, &accident);
+            let has_changed = crate::key(&cluster) != before;
+            println!("{accident}: {}", if has_changed { "changed" } else { "as before" });
+            assert!(has_changed || ended.is_err(), "{accident}: {ended:?}");
+        }
+    }
+    inserter.check(&cluster, documents);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Role {
+    Donor,
+    Recipient,
+}
+
+#[test]
+fn donor_and_recipient_may_crash_at_every_point() {
+    let documents = 600;
+    let mut cluster = cluster(documents);
+    run(&cluster, &format!("SELECT docshard.unshard_collection('{NS}', 'shard0')"));
+    let inserter = Inserter::start(&cluster);
+    let owner = |cluster: &Cluster| -> String {
+        cluster.router.value(&format!("SELECT shard FROM docshard.chunks WHERE namespace = '{NS}'"))
+    };
+    for (number, point) in points().into_iter().enumerate() {
+        for role in accidents([Role::Donor, Role::Recipient], number) {
+            let accident = format!("the {role:?} crashes at {point}");
+            let (from, to) = match owner(&cluster).as_str() {
+                "shard0" => (0, 1),
+                _ => (1, 0),
+            };
+            arm(&cluster, point);
+            let mut caller = cluster.router.client();
+            let sql = format!("SELECT docshard.move_collection('{NS}', 'shard{to}')");
+            let pending = thread::spawn(move || json(&mut caller, &sql));
+            await_point(&cluster, point);
+            let crashing = match role {
+                Role::Donor => from,
+                Role::Recipient => to,
+            };
+            cluster.shards[crashing].crash();
+            cluster.shards[crashing].start();
+            cluster.router.release(point);
+            let ended = pending.join().expect("a thread");
+            check_after(&cluster, &accident);
+            let has_moved = owner(&cluster) == format!("shard{to}");
+            println!("{accident}: {}", if has_moved { "moved" } else { "as before" });
+            assert!(has_moved || ended.is_err(), "{accident}: {ended:?}");
+        }
+    }
+    inserter.check(&cluster, documents);
+}
