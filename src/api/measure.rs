@@ -2,7 +2,7 @@
 
 use super::given;
 use crate::pg::error::Raise as _;
-use crate::shard::measure;
+use crate::shard::{accesses, measure};
 use docshard_core::routing::protocol::measure::FindSplitPoints;
 use pgrx::prelude::*;
 
@@ -23,6 +23,23 @@ fn estimate_sizes(
 ) -> TableIterator<'static, (name!(collection, i32), name!(documents, Option<i64>), name!(bytes, i64))> {
     let found = measure::estimates(&collections).unwrap_or_else(|e| e.raise());
     TableIterator::new(found.into_iter().map(|one| (one.collection, one.documents, one.bytes)))
+}
+
+#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, strict, requires = ["catalog"])]
+fn sampled_accesses(
+    most: i32,
+) -> TableIterator<
+    'static,
+    (
+        name!(collection, i32),
+        name!(key, Option<Vec<u8>>),
+        name!(reads, i64),
+        name!(writes, i64),
+        name!(samples, i64),
+    ),
+> {
+    let sampled = accesses::sampled(most).unwrap_or_else(|e| e.raise());
+    TableIterator::new(sampled.into_iter().map(|one| (one.collection, one.key, one.reads, one.writes, one.samples)))
 }
 
 #[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, requires = ["catalog"])]

@@ -5,6 +5,7 @@
 
 use super::placement::{Placement, check_read};
 use super::stored::document;
+use super::accesses;
 use super::table::{self, DOC};
 use crate::pg::error::Result;
 use crate::pg::memory::stages::StageMemory;
@@ -61,6 +62,9 @@ pub fn run(call: &RunPipeline<'_>) -> Result<PipelineAnswer> {
     let _keeping = Keeping::order_if(work.ordered);
     let pipeline = Pipeline::parse_divided(&work.stages, &environment)?;
     let memory: Rc<dyn Memory> = Rc::new(StageMemory::new(work.on_disk));
+    if matches!(work.source, PipelineSource::Scan { .. }) {
+        accesses::read_at(collection, []);
+    }
     let is_observed = work.explained || work.measured;
     let Found { documents, examined, plan } = find(call, &work.source, work.explained)?;
     let projection = match &work.projection {

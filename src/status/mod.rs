@@ -4,6 +4,7 @@
 //! shard that does not answer, documents and bytes are shown as unknown; the chunks come from the catalog.
 
 pub mod health;
+pub mod load;
 
 use crate::balancer::control;
 use crate::catalog::cache;

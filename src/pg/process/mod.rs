@@ -3,6 +3,7 @@
 //! All workers have one entry point. Its argument is the database's OID, or 0 for the worker without a database; the kind of a
 //! worker is the worker type in `pg_stat_activity`. [`define`] sets the function that they run, in the postmaster.
 
+pub mod access_ring;
 pub mod child;
 pub mod job;
 pub mod mailbox;

@@ -93,7 +93,7 @@ pub fn aggregate(
             return Results::over(find::find(namespace, query, options)?, pipeline, execution);
         };
         sampling::read(&collection, "aggregate", || query.text());
-        let search = session::search(&collection, query)?;
+        let search = session::counted_search(&collection, query)?;
         execute::unless_declined(Allowed::All(&session::declined()), |allowed| {
             let planned = pipeline::plan(&search, options, (pipeline, *on_disk), allowed)?;
             let results = |documents| Results::over(documents, &planned.division.merging, execution);

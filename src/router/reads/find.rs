@@ -49,7 +49,7 @@ pub fn find_observed(namespace: &str, query: &Query, options: &FindOptions) -> R
             return Ok((Documents::of_streams(config::rows(namespace, query, read)?, u64::MAX), Vec::new()));
         };
         sampling::read(&collection, "find", || query.text());
-        let search = session::search(&collection, query)?;
+        let search = session::counted_search(&collection, query)?;
         execute::unless_declined(Allowed::All(&session::declined()), |allowed| {
             execute::observed_documents(&collection, &read.plan(&search, allowed)?)
         })
@@ -64,7 +64,7 @@ pub fn read(namespace: &str, query: &Query, read: Read<'_>) -> Result<Documents>
             return Ok(Documents::of_streams(config::rows(namespace, query, read)?, u64::MAX));
         };
         sampling::read(&collection, sampling::kind_of(&read), || query.text());
-        let search = session::search(&collection, query)?;
+        let search = session::counted_search(&collection, query)?;
         execute::unless_declined(Allowed::All(&session::declined()), |allowed| {
             execute::documents(&collection, &read.plan(&search, allowed)?)
         })
