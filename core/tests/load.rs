@@ -48,9 +48,9 @@ fn accesses_are_divided_at_the_median() {
     assert_eq!(load(&mut even).division, Division::At(bound(&json!({"k": 50, "t": 0})), 500, 500));
     // A hot key is split off, before or behind.
     for (k, cut) in [(10, 11), (90, 90)] {
-        let mut uneven: Vec<Access> = (0..100).map(|of| at(of, if of == k { 510 } else { 10 })).collect();
-        let below = if k == 10 { 610 } else { 900 };
-        let expected = Division::At(bound(&json!({"k": cut, "t": 0})), below, 1500 - below);
+        let mut uneven: Vec<Access> = (0..100).map(|of| at(of, if of == k { 2000 } else { 10 })).collect();
+        let below = if k == 10 { 2100 } else { 900 };
+        let expected = Division::At(bound(&json!({"k": cut, "t": 0})), below, 2990 - below);
         assert_eq!(load(&mut uneven).division, expected);
     }
     let mut first: Vec<Access> = (0..50).map(|k| at(k, if k == 0 { 500 } else { 10 })).collect();

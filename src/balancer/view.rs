@@ -82,7 +82,7 @@ impl View {
         self.resting.iter().any(|range| range.collection == collection && overlaps(range))
     }
 
-    fn load(&self, collection: &Collection, chunk: &sizes::Chunk) -> policy::Load {
+    fn load_of(&self, collection: &Collection, chunk: &sizes::Chunk) -> policy::Load {
         let load = self.loads.of_chunk(collection.id, &chunk.min);
         let halves = |load: &ChunkLoad| match load.division {
             Division::At(_, below, above) => Some((below, above)),
@@ -128,7 +128,7 @@ impl View {
                 jumbo: chunk.jumbo,
                 pinned: (except.pinned)(collection.id, &chunk.min),
                 resting: self.is_resting(collection.id, &chunk.min, &chunk.max),
-                load: self.load(collection, chunk),
+                load: self.load_of(collection, chunk),
             };
             // A resting collection is described without chunks, so that nothing is planned for it.
             let is_resting = (except.resting)(collection.id);

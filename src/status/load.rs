@@ -50,7 +50,7 @@ pub fn of_chunks(limit: Duration) -> Result<Vec<LoadRow>> {
                 reads: 0.0,
                 writes: 0.0,
                 share: None,
-                note: Some(error.message_without_values()),
+                note: Some(error.message_without_values().into_owned()),
             }),
         }
         shards.push(shard);

@@ -8,6 +8,7 @@
 //! Without `shared_preload_libraries` nothing is sampled. A restart loses all.
 
 use super::{is_preloaded, my_database};
+use pgrx::prelude::*;
 use pgrx::{PGRXSharedMemory, PgLwLock, pg_sys};
 use std::cell::Cell;
 use std::collections::HashMap;

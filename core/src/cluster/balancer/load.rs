@@ -4,8 +4,8 @@
 //! collection must not get another one's hot chunks. Loads are smoothed where they are measured.
 //!
 //! Moves go from the busiest shards to the least busy ones while the two differ by more than a threshold, which is a quarter of the mean
-//! and at least [`LEAST_DIFFERENCE`]. The largest chunk moves that brings the recipient no further than the mean (or half a threshold,
-//! if it lacks less), and is not more than half of the difference. If only small chunks are that small, the hottest larger one is split at
+//! and at least [`LEAST_DIFFERENCE`]. The largest chunk moves that brings the recipient at most half of a threshold above the mean, and is not
+//! more than half of the difference. If only small chunks are that small, the hottest larger one is split at
 //! the median of its accesses. One that cannot be split, since most accesses are of one key, moves if it is not more than half of
 //! the difference; else it stays, and what is beside it on its shard moves away.
 //!
@@ -97,6 +97,7 @@ pub(super) fn even_out(round: &mut Round<'_>) -> Vec<Split> {
             None => {}
         }
     }
+    splits.sort_unstable_by_key(|split| (split.collection, split.chunk));
     splits
 }
 
@@ -105,7 +106,7 @@ fn choose(round: &Round<'_>, loads: &Loads, from: usize, to: usize) -> Option<St
     let cluster = round.shards.cluster;
     let difference = loads.of[from] - loads.of[to];
     let lack = loads.mean.saturating_sub(loads.of[to]);
-    let limit = (difference / 2).min(lack.max(loads.threshold / 2));
+    let limit = (difference / 2).min(lack.saturating_add(loads.threshold / 2));
     let may_take = |candidate: &&Candidate| {
         let chunk = &cluster.collections[candidate.collection].chunks[candidate.chunk];
         round.shards.allows(to, chunk.zone)
