@@ -2,8 +2,9 @@
 //!
 //! Each process counts down to its next sample, so an access that is not sampled costs a decrement. Gaps between samples are random, with
 //! a mean that all processes share and that is one at low rates: then every access is sampled. A sample stands for as many accesses as the
-//! mean gap was. The mean is set so that the samples of [`WINDOW_US`] fill the ring. Rates that are computed of the samples are therefore
-//! estimates without bias, whose error falls with the number of samples.
+//! mean gap was. The mean follows the smoothed rate of all accesses, such that the samples of [`WINDOW_S`] fill half of the ring; a short
+//! burst hardly changes it. Rates that are computed of the samples are therefore estimates without bias, whose error falls with the number of
+//! samples.
 //!
 //! Without `shared_preload_libraries` nothing is sampled. A restart loses all.
 
@@ -18,12 +19,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const ENTRIES: usize = 8192;
 /// The longest key that a sample has; longer ones are cut off.
 pub const KEY_BYTES: usize = 104;
-/// The time after which a sample is overwritten, in microseconds. Of rates with [`HALF_LIFE_S`], 3 % are older.
-const WINDOW_US: i64 = 300_000_000;
-/// After so many samples the mean gap is set anew.
-const BATCH: u32 = 64;
-/// After this time it is, too, in microseconds.
-const BATCH_US: i64 = 10_000_000;
+/// The time for which half of the ring has samples, in seconds: 97 % of a rate with [`HALF_LIFE_S`].
+const WINDOW_S: f64 = 300.0;
 /// The largest mean gap.
 const MAX_GAP: u32 = 1 << 16;
 /// The time in which an access loses half of its weight in a rate.
@@ -55,9 +52,9 @@ const NO_KEY: u8 = u8::MAX;
 struct Ring {
     /// the mean number of accesses from one sample to the next one
     gap: u32,
-    /// samples since the mean gap was set, and the accesses that they stand for
-    batch: (u32, u64),
-    batch_began: i64,
+    /// the accesses of all samples, in which each loses half of its weight in [`HALF_LIFE_S`], when the last one was taken
+    recent: f64,
+    recent_at: i64,
     next: usize,
     entries: [Entry; ENTRIES],
 }
@@ -66,7 +63,7 @@ impl Default for Ring {
     fn default() -> Self {
         let none =
             Entry { at: 0, database: 0, group: 0, weight: 0, is_write: false, length: NO_KEY, key: [0; KEY_BYTES] };
-        Self { gap: 1, batch: (0, 0), batch_began: 0, next: 0, entries: [none; ENTRIES] }
+        Self { gap: 1, recent: 0.0, recent_at: 0, next: 0, entries: [none; ENTRIES] }
     }
 }
 
@@ -93,16 +90,10 @@ impl Ring {
     fn push(&mut self, entry: Entry) {
         self.entries[self.next] = entry;
         self.next = (self.next + 1) % ENTRIES;
-        if entry.at < self.batch_began || self.batch_began == 0 {
-            (self.batch, self.batch_began) = ((0, 0), entry.at);
-        }
-        self.batch = (self.batch.0 + 1, self.batch.1 + u64::from(entry.weight));
-        let took = entry.at - self.batch_began;
-        if self.batch.0 >= BATCH || took >= BATCH_US {
-            let accesses = self.batch.1 as f64 * WINDOW_US as f64 / took.max(1) as f64;
-            self.gap = (accesses / ENTRIES as f64).ceil().clamp(1.0, f64::from(MAX_GAP)) as u32;
-            (self.batch, self.batch_began) = ((0, 0), entry.at);
-        }
+        self.recent = self.recent * decay(entry.at - self.recent_at) + f64::from(entry.weight);
+        self.recent_at = entry.at;
+        let in_window = self.recent * std::f64::consts::LN_2 / HALF_LIFE_S * WINDOW_S;
+        self.gap = (in_window / (ENTRIES / 2) as f64).ceil().clamp(1.0, f64::from(MAX_GAP)) as u32;
     }
 
     /// At most so many samples of a database.
@@ -113,6 +104,11 @@ impl Ring {
         let of_each = |entry: &Entry| Entry { weight: entry.weight.saturating_mul(each as u32), ..*entry };
         of_it().step_by(each).map(of_each).collect()
     }
+}
+
+/// The weight that an access has kept after a time in microseconds.
+fn decay(age: i64) -> f64 {
+    (-(age.max(0) as f64 / 1e6) / HALF_LIFE_S).exp2()
 }
 
 /// The number of accesses up to the next sample, at random, with this mean: each access is sampled with the same probability.
@@ -200,8 +196,7 @@ fn rates(entries: &[Entry], now: i64) -> Vec<Rates> {
     for entry in entries {
         let key = entry.key.get(..usize::from(entry.length)).filter(|_| entry.length != NO_KEY);
         let rates = found.entry((entry.group, key)).or_default();
-        let age = (now - entry.at).max(0) as f64 / 1e6;
-        let rate = f64::from(entry.weight) * (-age / HALF_LIFE_S).exp2() * std::f64::consts::LN_2 / HALF_LIFE_S;
+        let rate = f64::from(entry.weight) * decay(now - entry.at) * std::f64::consts::LN_2 / HALF_LIFE_S;
         *(if entry.is_write { &mut rates.writes } else { &mut rates.reads }) += rate;
         rates.samples += 1;
     }
@@ -234,20 +229,20 @@ mod tests {
     #[pg_test]
     fn the_gap_follows_the_rate() {
         let mut ring = Box::<Ring>::default();
-        // At 10,000 accesses in a second, the ring covers the window.
+        // A burst of a thousand accesses does not change it.
         let mut now = 1_000_000;
-        for _ in 0..20_000 {
+        (0..1000).for_each(|at| ring.push(entry(now + at, 1)));
+        assert_eq!(ring.gap, 1);
+        // At 10,000 accesses in a second, half of the ring covers the window.
+        while now < 900_000_000 {
             let weight = ring.gap;
             ring.push(entry(now, weight));
             now += i64::from(weight) * 100;
         }
-        let wanted = 10_000.0 * WINDOW_US as f64 / 1e6 / ENTRIES as f64;
+        let wanted = 10_000.0 * WINDOW_S / (ENTRIES / 2) as f64;
         assert!((f64::from(ring.gap) / wanted - 1.0).abs() < 0.05, "{} {wanted}", ring.gap);
-        // At a low rate each access is a sample again, after the first batch.
-        for _ in 0..4 {
-            ring.push(entry(now, 1));
-            now += BATCH_US;
-        }
+        // After a pause each access is a sample again.
+        ring.push(entry(now + 3_600_000_000, 1));
         assert_eq!(ring.gap, 1);
     }
 
