@@ -7,8 +7,8 @@
 //! the setting `parallel_moves` may say. A shard whose load a move has changed settles, and a moved chunk is pinned, as by the worker.
 //!
 //! *excess*: the load above the threshold on all shards, in percent of all load, without that of single hot keys. *returned*: the moves that
-//! brought a chunk back to a shard that it had left within an hour. A scenario fails if moves go on though loads have not changed, if
-//! any returned, or if the excess at its end is more than it says.
+//! brought a chunk back to a shard that it had left within an hour. A scenario whose loads do not
+//! change fails if any returned, or if moves go on in its last hour; each fails if the excess at its end is more than it says.
 
 use docshard_core::cluster::balancer::{Chunk, Cluster, Collection, Cut, Load, Reason, Shard, plan};
 use docshard_core::cluster::chunk_map::ShardId;
@@ -354,7 +354,7 @@ fn run(scenario: &Scenario, shards: usize) -> bool {
         hottest,
         slowest.as_secs_f64() * 1000.0
     );
-    let good = after <= scenario.allowed && report.returned == 0 && !(scenario.is_steady && last_hour > 0);
+    let good = after <= scenario.allowed && !(scenario.is_steady && (last_hour > 0 || report.returned > 0));
     if !good {
         println!("  FAILED");
     }

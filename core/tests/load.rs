@@ -66,7 +66,11 @@ fn one_key_cannot_be_divided() {
     assert_eq!(load(&mut [access(&long[..MAX_SAMPLED_KEY], 1000)]).division, Division::OneKey(100));
     // Nothing is said of few samples, and of an unsharded collection.
     assert_eq!(load(&mut [at(7, 290)]).division, Division::Unknown);
-    let unsharded = ChunkLoad::of(&KeyPattern::unsharded(), b"", &[Access { reads: 5000, writes: 7, samples: 500, ..Access::default() }]);
+    let unsharded = ChunkLoad::of(
+        &KeyPattern::unsharded(),
+        b"",
+        &[Access { reads: 5000, writes: 7, samples: 500, ..Access::default() }],
+    );
     assert_eq!((unsharded.division.clone(), unsharded.total()), (Division::Unknown, 5007));
 }
 

@@ -30,13 +30,7 @@ fn sampled_accesses(
     most: i32,
 ) -> TableIterator<
     'static,
-    (
-        name!(collection, i32),
-        name!(key, Option<Vec<u8>>),
-        name!(reads, i64),
-        name!(writes, i64),
-        name!(samples, i64),
-    ),
+    (name!(collection, i32), name!(key, Option<Vec<u8>>), name!(reads, i64), name!(writes, i64), name!(samples, i64)),
 > {
     let sampled = accesses::sampled(most).unwrap_or_else(|e| e.raise());
     TableIterator::new(sampled.into_iter().map(|one| (one.collection, one.key, one.reads, one.writes, one.samples)))

@@ -9,8 +9,8 @@ use crate::pg::memory::aggregate_state;
 use crate::shard::placement::{Placement, check_read};
 use crate::shard::updating::{self, Updating};
 use crate::shard::{
-    access, accesses, clone_parts, documents, donor_delete, index_range, inspect, once, pipeline, recipient_load, router_lock,
-    share_load, table, writing,
+    access, accesses, clone_parts, documents, donor_delete, index_range, inspect, once, pipeline, recipient_load,
+    router_lock, share_load, table, writing,
 };
 use crate::storage::lock::{self, Tag};
 use crate::storage::rows::{FoundRow, TableRow, capture};

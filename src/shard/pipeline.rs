@@ -3,9 +3,9 @@
 //! A row has several results ([`docshard_core::values::document::packed`]), as a row for each would cost more than most stages. The
 //! first row has one result, and each next one up to four times as many, so that a reader of few results need not wait.
 
+use super::accesses;
 use super::placement::{Placement, check_read};
 use super::stored::document;
-use super::accesses;
 use super::table::{self, DOC};
 use crate::pg::error::Result;
 use crate::pg::memory::stages::StageMemory;

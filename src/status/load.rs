@@ -86,12 +86,22 @@ fn row(
     note: Option<String>,
 ) -> LoadRow {
     let (reads, writes) = (reads as f64 / 1000.0, writes as f64 / 1000.0);
-    LoadRow { namespace: Some(collection.namespace.clone()), shard: shard.to_owned(), chunk, reads, writes, share: None, note }
+    LoadRow {
+        namespace: Some(collection.namespace.clone()),
+        shard: shard.to_owned(),
+        chunk,
+        reads,
+        writes,
+        share: None,
+        note,
+    }
 }
 
 fn note(load: &ChunkLoad) -> Option<String> {
     match load.division {
-        Division::OneKey(percent) => Some(format!("one key has {percent} % of the operations: the chunk cannot be split by load")),
+        Division::OneKey(percent) => {
+            Some(format!("one key has {percent} % of the operations: the chunk cannot be split by load"))
+        }
         Division::Unknown | Division::At(..) => None,
     }
 }

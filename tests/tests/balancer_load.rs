@@ -111,7 +111,8 @@ fn operations_count_for_the_chunks_that_they_are_for() {
     run(router, &format!("SELECT docshard.stop_balancer(); SELECT docshard.split_at('{NS}', '{{\"k\": 500}}')"));
     run(router, &format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 500}}', 'shard1')"));
     let of = |what: &str| -> Vec<f64> {
-        let sql = format!("SELECT {what} FROM docshard.hot_chunks WHERE namespace = '{NS}' ORDER BY min_key NULLS FIRST");
+        let sql =
+            format!("SELECT {what} FROM docshard.hot_chunks WHERE namespace = '{NS}' ORDER BY min_key NULLS FIRST");
         router.client().query(&sql, &[]).expect("the view").iter().map(|row| row.get(0)).collect()
     };
     // The documents were inserted before they moved: what the donor has counted for the recipient's chunk does not count.
@@ -135,14 +136,18 @@ fn operations_count_for_the_chunks_that_they_are_for() {
     assert!(of("reads")[0] > before + 1.0);
     // Updates by a filter on the key, and deletions.
     let before = of("writes").last().copied().unwrap_or(0.0);
-    times(&format!("SELECT docshard.update_many('{NS}', '{{\"k\": {{\"$gte\": 700, \"$lt\": 702}}}}', '{{\"$inc\": {{\"n\": 1}}}}')"));
+    times(&format!(
+        "SELECT docshard.update_many('{NS}', '{{\"k\": {{\"$gte\": 700, \"$lt\": 702}}}}', '{{\"$inc\": {{\"n\": 1}}}}')"
+    ));
     assert!(of("writes")[1] > before + 1.0);
     // Statements over many chunks are shown apart.
     for k in [600, 650, 700, 750, 800, 850, 900, 950] {
         run(router, &format!("SELECT docshard.split_at('{NS}', '{{\"k\": {k}}}')"));
     }
     times(&format!("SELECT docshard.count_documents('{NS}', '{{\"n\": 5}}')"));
-    let sql = format!("SELECT count(*) FROM docshard.hot_chunks WHERE namespace = '{NS}' AND min IS NULL AND reads > 1 AND note ~ 'shard key'");
+    let sql = format!(
+        "SELECT count(*) FROM docshard.hot_chunks WHERE namespace = '{NS}' AND min IS NULL AND reads > 1 AND note ~ 'shard key'"
+    );
     assert_eq!(router.value::<i64>(&sql), 2);
     let all: f64 = router.value(&format!("SELECT sum(share) FROM docshard.hot_chunks WHERE namespace = '{NS}'"));
     assert!((all - 100.0).abs() < 0.001, "{all}");
@@ -186,6 +191,7 @@ fn a_shard_that_does_not_count_says_so() {
     assert!(note.contains("not preloaded"), "{note}");
     // It can be reached no more.
     cluster.node("shard1").stop();
-    let silent = "SELECT count(*) FROM docshard.hot_chunks WHERE namespace IS NULL AND shard = 'shard1' AND note IS NOT NULL";
+    let silent =
+        "SELECT count(*) FROM docshard.hot_chunks WHERE namespace IS NULL AND shard = 'shard1' AND note IS NOT NULL";
     assert_eq!(cluster.router.value::<i64>(silent), 1);
 }

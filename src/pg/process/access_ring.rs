@@ -200,7 +200,8 @@ fn rates(entries: &[Entry], now: i64) -> Vec<Rates> {
         *(if entry.is_write { &mut rates.writes } else { &mut rates.reads }) += rate;
         rates.samples += 1;
     }
-    let rates = |((group, key), rates): ((i32, Option<&[u8]>), Rates)| Rates { group, key: key.map(<[u8]>::to_vec), ..rates };
+    let rates =
+        |((group, key), rates): ((i32, Option<&[u8]>), Rates)| Rates { group, key: key.map(<[u8]>::to_vec), ..rates };
     let mut all: Vec<Rates> = found.into_iter().map(rates).collect();
     all.sort_by(|one, other| (one.group, &one.key).cmp(&(other.group, &other.key)));
     all

@@ -116,7 +116,7 @@ fn choose(round: &Round<'_>, loads: &Loads, from: usize, to: usize) -> Option<St
     let is_movable = |candidate: &&Candidate| !cluster.collections[candidate.collection].chunks[candidate.chunk].pinned;
     let here = || loads.candidates[from].iter().filter(may_take);
     let fitting = here().filter(is_movable).filter(|one| one.load <= limit).max_by_key(|one| one.load).copied();
-    if let Some(fitting) = fitting.filter(|one| one.load >= limit / 4) {
+    if let Some(fitting) = fitting.filter(|one| one.load >= limit / 2) {
         return Some(Step::Move(fitting));
     }
     let divisible = here().filter(|one| one.divisible && one.load > limit).max_by_key(|one| one.load);

@@ -126,7 +126,7 @@ fn a_hot_chunk_is_split_and_a_half_moves() {
 fn a_hot_range_is_divided_over_all_shards() {
     let mut cluster = cluster(10, (1..=10).map(|at| chunk(at, if at == 3 { 5000 * S } else { 0 })).collect());
     let (splits, moves) = converge(&mut cluster);
-    assert!(is_even(&cluster) && splits <= 40 && moves <= 30, "{splits} {moves} {:?}", loads(&cluster));
+    assert!(is_even(&cluster) && splits <= 40 && moves <= 40, "{splits} {moves} {:?}", loads(&cluster));
 }
 
 #[test]

@@ -129,7 +129,8 @@ fn searches(
     let btree = conditions.in_tree(index, wanted, pinned);
     let btree = btree.map_or_else(|| asked.clone(), |btree| format!("{btree} AND {asked}"));
     let entries = index.keys.has_entries();
-    let entries = entries.then(|| format!("{} AND {}", conditions.among_entries(index, wanted), conditions.in_other_part(&filtered)));
+    let entries = entries
+        .then(|| format!("{} AND {}", conditions.among_entries(index, wanted), conditions.in_other_part(&filtered)));
     (btree, entries)
 }
 
