@@ -77,7 +77,7 @@ pub fn answer<T>(
     read_with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else { return without_shards(&Source::resolve(None, namespace)) };
         sampling::read(&collection, kind, || query.text());
-        let search = session::search(&collection, query)?;
+        let search = session::counted_search(&collection, query)?;
         execute::unless_declined(Allowed::All(&session::declined()), |allowed| at_shards(&search, allowed))
     })
 }

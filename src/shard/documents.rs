@@ -9,7 +9,7 @@
 use super::placement::{Placement, check_read};
 use super::stored::document;
 use super::updating::{apply, read_update};
-use super::{table, writing};
+use super::{accesses, table, writing};
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
 use crate::pg::security::permission;
@@ -41,6 +41,7 @@ pub fn insert(call: &InsertDocuments<'_>) -> Result<u64> {
     let Some(lo) = rows.iter().map(|row| row.skey).min() else { return Ok(0) };
     let hi = rows.iter().map(|row| row.skey).max().map(above);
     writing::lock_and_check(collection, Placement { token, version }, Some(lo), hi.as_deref())?;
+    rows.iter().for_each(|row| accesses::write(collection, Some(row.skey)));
     let mut writer = table::writer(collection, Purpose::Insert)?;
     writer.insert(&rows)?;
     writer.finish();
@@ -84,6 +85,7 @@ pub fn find_one(call: &FindDocument<'_>) -> Result<Option<Vec<u8>>> {
         false
     });
     if visited.is_some() {
+        accesses::read(collection, skey);
         return found;
     }
     let sql = format!(
@@ -94,6 +96,7 @@ pub fn find_one(call: &FindDocument<'_>) -> Result<Option<Vec<u8>>> {
         sql::matches("t.doc", "$3")
     );
     let rows = spi::read(&sql, &[Param::Bytea(skey), Param::OptBytea(id), Param::OptText(filter)])?;
+    accesses::read(collection, skey);
     Ok(rows.first().map(|row| row.bytes(0)))
 }
 
@@ -157,6 +160,7 @@ fn change_one<T>(
 ) -> Result<Option<T>> {
     let (skey, id) = key;
     writing::lock_and_check(collection, assumed, Some(skey), Some(&above(skey)))?;
+    accesses::write(collection, Some(skey));
     let _snapshot = ActiveSnapshot::of_statement();
     let (_, index) = table::oids(collection)?;
     let mut writer = table::writer(collection, purpose)?;

@@ -8,6 +8,7 @@
 //! [`writing::lock_and_check`].
 
 pub mod access;
+pub mod accesses;
 pub mod clone_parts;
 pub mod dismantle;
 pub mod documents;

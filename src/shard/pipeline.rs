@@ -3,6 +3,7 @@
 //! A row has several results ([`docshard_core::values::document::packed`]), as a row for each would cost more than most stages. The first
 //! row has one result, and each row up to four times as many as the row before, so that a reader of few results need not wait.
 
+use super::accesses;
 use super::placement::{Placement, check_read};
 use super::stored::document;
 use super::table::{self, DOC};
@@ -61,6 +62,9 @@ pub fn run(call: &RunPipeline<'_>) -> Result<PipelineAnswer> {
     let _keeping = Keeping::order_if(work.ordered);
     let pipeline = Pipeline::parse_divided(&work.stages, &environment)?;
     let memory: Rc<dyn Memory> = Rc::new(StageMemory::new(work.on_disk));
+    if matches!(work.source, PipelineSource::Scan { .. }) {
+        accesses::read_at(collection, []);
+    }
     let is_observed = work.explained || work.measured;
     let Found { documents, examined, plan } = find(call, &work.source, work.explained)?;
     let projection = match &work.projection {

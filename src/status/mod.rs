@@ -5,6 +5,7 @@
 
 pub mod consistency;
 pub mod health;
+pub mod load;
 
 use crate::balancer::control;
 use crate::catalog::cache;

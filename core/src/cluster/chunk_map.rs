@@ -212,6 +212,22 @@ impl ChunkMap {
             .collect()
     }
 
+    /// A key in each chunk that the ranges touch; None if there are more than `most`.
+    pub fn keys_in(&self, ranges: &KeyRanges, most: usize) -> Option<Vec<Vec<u8>>> {
+        let (mut keys, mut counted) = (Vec::new(), 0);
+        for range in ranges.as_slice() {
+            let (start, end) = self.span(range);
+            for chunk in start.max(counted)..end {
+                if keys.len() == most {
+                    return None;
+                }
+                keys.push(range.lo.as_slice().max(self.bound(chunk)).to_vec());
+            }
+            counted = counted.max(end);
+        }
+        Some(keys)
+    }
+
     /// Every shard that owns a chunk, in order.
     pub fn shards(&self) -> Vec<ShardId> {
         self.owners.iter().map(|(shard, _)| *shard).collect()

@@ -22,6 +22,7 @@ pub mod index_removal;
 pub mod indexes;
 pub mod last_sizes;
 pub mod layout;
+pub mod loads;
 pub(in crate::catalog) mod missing_grant;
 pub mod namespace;
 pub mod rename;

@@ -4,6 +4,7 @@
 //! database. The kind of a worker is the worker type in `pg_stat_activity`. [`define`], called in the postmaster, sets the function that
 //! the workers run.
 
+pub mod access_ring;
 pub mod child;
 pub mod job;
 pub mod mailbox;

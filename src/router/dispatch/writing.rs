@@ -10,7 +10,7 @@ use crate::remote::{self, Request, RequestScope, Sql};
 use crate::router::fresh_map::is_stale;
 use crate::router::numbered::require_claim;
 use crate::router::rows::ShardRow;
-use crate::shard::writing;
+use crate::shard::{accesses, writing};
 use docshard_core::routing::model::Collection;
 use docshard_core::routing::plan::destination::Destination;
 use docshard_core::routing::plan::statement::Statement;
@@ -102,6 +102,10 @@ pub fn write<'s>(
         fault::point("dispatch.checked")?;
         to.requests(WRITE, |at| statement(at))
     };
+    if to.local().is_some() {
+        // Other shards count where they lock.
+        accesses::write(collection.id, range.lo.as_deref());
+    }
     let run = || {
         let mut streams = start(&requests)?;
         let local = write_local(&to, &requests)?;

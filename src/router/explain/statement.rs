@@ -395,7 +395,8 @@ fn direct_steps(collection: &Collection, plan: &Plan, verbosity: Verbosity) -> R
         steps.push(step);
     }
     if plan.path == AccessPath::CountMatching {
-        let all = select::count_all(collection);
+        let query = Query::all()?;
+        let all = select::count_all(&session::search(collection, &query)?);
         for (step, stream) in steps.iter_mut().zip(reading::read(collection, &plan.destinations, &all)?) {
             let documents = MergedRows::new(vec![stream], Order::None).sum()?.unsigned_abs();
             if let Some((_, examined, _)) = &mut step.run {

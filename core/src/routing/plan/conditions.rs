@@ -27,6 +27,8 @@ use std::fmt::Write;
 #[derive(Debug)]
 pub struct Conditions {
     terms: Vec<String>,
+    /// the version check, if the first term also counts the statement
+    uncounted: Option<String>,
     /// the `$n` of the filter; None if other conditions narrow the search
     scanned_by: Option<String>,
     /// the first two are the collection's token and the shard's version
@@ -38,8 +40,31 @@ impl Conditions {
     pub fn new(collection: &Collection) -> Self {
         Self {
             terms: vec![sql::at_version(collection.id, "$1", "$2")],
+            uncounted: None,
             scanned_by: None,
             params: first_params(collection),
+        }
+    }
+
+    /// The version check, which also counts the statement if the search is counted.
+    pub fn checked(search: &Search<'_>) -> Self {
+        let mut conditions = Self::new(search.collection);
+        if let Some(keys) = &search.counted_at {
+            let keys = match keys.is_empty() {
+                true => "'{}'".to_owned(),
+                false => conditions.param(Parameter::BytesArray(keys.clone())),
+            };
+            let counted = sql::at_keys(search.collection.id, "$1", "$2", keys);
+            conditions.uncounted = Some(std::mem::replace(&mut conditions.terms[0], counted));
+        }
+        conditions
+    }
+
+    /// Terms that begin with those of [`sql`](Self::sql), for another part of a statement, which is counted only once.
+    pub fn in_other_part(&self, terms: &str) -> String {
+        match &self.uncounted {
+            Some(uncounted) => terms.replacen(&self.terms[0], uncounted, 1),
+            None => terms.to_owned(),
         }
     }
 
@@ -56,7 +81,7 @@ impl Conditions {
         if search.filter().is_empty() || !free {
             return None;
         }
-        let mut conditions = Self::new(search.collection);
+        let mut conditions = Self::checked(search);
         if !conditions.keys(search) {
             return None;
         }
@@ -71,7 +96,7 @@ impl Conditions {
     /// The version check, conditions on the best secondary index, and the filter.
     fn beyond_keys(search: &Search<'_>) -> Result<Self> {
         let (collection, filter) = (search.collection, search.filter());
-        let mut conditions = Self::new(collection);
+        let mut conditions = Self::checked(search);
         let alone = conditions.terms.len();
         match &search.restriction {
             IndexRestriction::NoIndex => {}
@@ -104,7 +129,7 @@ impl Conditions {
         if !free || !says_keys_alone(search) {
             return None;
         }
-        let mut conditions = Self::new(search.collection);
+        let mut conditions = Self::checked(search);
         let narrowed = conditions.keys(search);
         conditions.terms.extend(search.restriction.term());
         narrowed.then_some(conditions)

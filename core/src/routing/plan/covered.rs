@@ -101,7 +101,7 @@ pub fn searches(
     let keys = conditions.among_entries(index, wanted);
     let filter = (!search.filter().is_empty()).then(|| conditions.matched(STORED, search.query));
     let entries = and(&[keys].iter().chain(&filter).map(String::as_str).collect::<Vec<_>>());
-    (tree, entries)
+    (tree, conditions.in_other_part(&entries))
 }
 
 impl<'a> Covered<'a> {
@@ -121,7 +121,7 @@ impl<'a> Covered<'a> {
 
     /// Returns the WHERE clauses for b-tree and entries, with the parameters.
     pub fn searches(&self, search: &Search<'_>) -> (Conditions, [String; 2]) {
-        let mut conditions = Conditions::new(search.collection);
+        let mut conditions = Conditions::checked(search);
         let (btree, entries) = searches(&mut conditions, search, (self.index, &self.wanted), self.exact, &[]);
         (conditions, [btree, entries])
     }

@@ -70,7 +70,7 @@ pub fn of_search(search: &Search<'_>, sort: Option<&Sort>) -> Option<(Conditions
             Some(keys.map(|key| key.order_of(&key.expression)).collect::<Vec<_>>().join(", "))
         }
     };
-    let mut conditions = Conditions::new(search.collection);
+    let mut conditions = Conditions::checked(search);
     let (btree, entries) = searches(&mut conditions, search, (index, &wanted), &[]);
     Some((conditions, DividedScan { index: index.id, btree, order, entries }))
 }
@@ -87,7 +87,7 @@ pub fn ordered(search: &Search<'_>, sort: &Sort, paths: Option<&[String]>) -> Op
     }
     let pinned: Vec<usize> = fields.iter().filter(|field| field.fixed).map(|field| field.column).collect();
     let keys = fields.iter().map(|field| field.key(index)).collect();
-    let mut conditions = Conditions::new(search.collection);
+    let mut conditions = Conditions::checked(search);
     conditions.narrower_than(&wanted, search);
     let of_index = (index, &wanted);
     let covers = paths.and_then(|paths| covered::coverage(index, &wanted, search.filter(), paths));
@@ -129,7 +129,8 @@ fn searches(
     let btree = conditions.in_tree(index, wanted, pinned);
     let btree = btree.map_or_else(|| asked.clone(), |btree| format!("{btree} AND {asked}"));
     let entries = index.keys.has_entries();
-    let entries = entries.then(|| format!("{} AND {filtered}", conditions.among_entries(index, wanted)));
+    let entries = entries
+        .then(|| format!("{} AND {}", conditions.among_entries(index, wanted), conditions.in_other_part(&filtered)));
     (btree, entries)
 }
 

@@ -266,7 +266,7 @@ fn count_at_shard(search: &Search<'_>, options: &CountOptions) -> Result<(Access
         return Ok((AccessPath::Covered(covered.index.id), select::covered_count(search, &covered)));
     }
     if search.filter().is_empty() && search.query.hint.is_none() {
-        return Ok((AccessPath::CountAll, select::count_all(collection)));
+        return Ok((AccessPath::CountAll, select::count_all(search)));
     }
     let conditions = Conditions::of_search(search)?;
     if let Some(statement) = select::count_matching(collection, &conditions) {

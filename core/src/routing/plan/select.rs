@@ -15,7 +15,7 @@ use crate::query::index::Span;
 use crate::query::sort::Sort;
 use crate::routing::model::{Collection, Index};
 use crate::routing::protocol::checked::Parameter;
-use crate::routing::protocol::documents::{FindByIndexRange, IndexRangeSearch, SHARD_KEY};
+use crate::routing::protocol::documents::{FindByIndexRange, FindInIndexRange, IndexRangeSearch, SHARD_KEY};
 use crate::routing::protocol::pipeline::{PipelineRequest, PipelineSource, RunPipeline};
 use crate::routing::protocol::sql;
 use crate::routing::request::options::FindOptions;
@@ -33,9 +33,9 @@ pub fn document(collection: &Collection, key: DocumentKey) -> Statement {
 }
 
 /// Counts without the executor: see `storage::counting`.
-pub fn count_all(collection: &Collection) -> Statement {
-    let conditions = Conditions::new(collection);
-    let sql = format!("SELECT {} WHERE {}", sql::count_all(collection.id), conditions.sql());
+pub fn count_all(search: &Search<'_>) -> Statement {
+    let conditions = Conditions::checked(search);
+    let sql = format!("SELECT {} WHERE {}", sql::count_all(search.collection.id), conditions.sql());
     conditions.into_statement(sql, NUMBER)
 }
 
@@ -119,7 +119,13 @@ impl Find<'_> {
         let &Collection { id: collection, token, .. } = self.search.collection;
         let keys = |keys: Vec<Vec<u8>>| keys.into_iter().map(Cow::Owned).collect();
         let (lo, hi, search) = (keys(lo), keys(hi), search.to_text().into());
-        FindByIndexRange { collection, token, version: 0, lo, hi, search }.into()
+        match &self.search.counted_at {
+            None => FindByIndexRange { collection, token, version: 0, lo, hi, search }.into(),
+            Some(at) => {
+                let keys_read = keys(at.clone());
+                FindInIndexRange { collection, token, version: 0, lo, hi, search, keys_read }.into()
+            }
+        }
     }
 
     /// Scans an index that has all values that filter and projection need, in any order.

@@ -26,6 +26,15 @@ checked_calls! {
         search: Cow<'a, str>,
     } -> Option<Vec<u8>>;
 
+    /// As [`FindByIndexRange`], for a statement that the shard counts as [`at_keys`](super::sql::at_keys) does.
+    find_in_index_range => FindInIndexRange<'a> {
+        lo: Vec<Cow<'a, [u8]>>,
+        hi: Vec<Cow<'a, [u8]>>,
+        search: Cow<'a, str>,
+        /// a shard key in each chunk that the statement reads; none: it reads most of the collection
+        keys_read: Vec<Cow<'a, [u8]>>,
+    } -> Option<Vec<u8>>;
+
     /// Takes the locks that a write to `[lo, hi)` needs and checks the version under them; None is no bound.
     lock_and_check => LockAndCheck<'a> { lo: Option<Cow<'a, [u8]>>, hi: Option<Cow<'a, [u8]>> } -> bool;
 
