@@ -209,7 +209,10 @@ fn tables_that_are_missing_or_left_are_found_and_repaired() {
     shard1.psql("DELETE FROM docshard_data.placement");
     repaired(&cluster, "no version", &[("MissingLocalCollection", NS, "shard1")]);
     assert_eq!(count(&cluster, NS), 300);
-    shard1.psql(&format!("DROP TABLE docshard_data.c{id}"));
+    shard1.psql(&format!(
+        "CREATE TABLE saved AS SELECT * FROM docshard_data.placement; SELECT docshard_internal.drop_table({id}); \
+         INSERT INTO docshard_data.placement SELECT * FROM saved"
+    ));
     repaired(&cluster, "no table", &[("MissingLocalCollection", NS, "shard1")]);
     assert_eq!(count(&cluster, NS), 200);
     cluster.router.psql(&format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": 1000, \"k\": 250}}')"));
