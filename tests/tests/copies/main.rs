@@ -5,7 +5,7 @@
 mod dismantled;
 mod take_over;
 
-use docshard_tests::{Cluster, DiskClone, Fault, Node, wait_until};
+use docshard_tests::{Cluster, Fault, Node, wait_until};
 use postgres::Client;
 use serde_json::Value;
 use std::time::Duration;

@@ -3,9 +3,9 @@
 mod accidents;
 
 use docshard_tests::moving::{
-    NS, check_clean, count, create, in_tables, keep_from_loading, move_chunk, owner, recover, start_move, step,
+    NS, check_clean, count, create, in_tables, keep_from_loading, move_chunk, owner, start_move, step,
 };
-use docshard_tests::{Cluster, Node, wait_until};
+use docshard_tests::{Cluster, wait_until};
 use postgres::Client;
 use serde_json::Value;
 use std::sync::Arc;
