@@ -209,6 +209,7 @@ CREATE TABLE docshard_catalog.migrations (
     step_at           timestamptz NOT NULL DEFAULT clock_timestamp(),
     updated_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
     outcome           text NOT NULL DEFAULT 'running',
+    server_started_at timestamptz NOT NULL DEFAULT pg_catalog.pg_postmaster_start_time(),
     CONSTRAINT migrations_outcome
                CHECK (CASE state WHEN 'moved' THEN outcome = 'committed' WHEN 'done' THEN outcome IN ('committed', 'aborted')
                                  ELSE outcome = state END)
@@ -223,6 +224,7 @@ COMMENT ON COLUMN docshard_catalog.migrations.rounds IS 'how often the changes m
 COMMENT ON COLUMN docshard_catalog.migrations.stall_ms IS 'how long writers to the chunk had to wait';
 COMMENT ON COLUMN docshard_catalog.migrations.attempts IS 'how often the hand-over was started and rolled back because it would have blocked writers for too long';
 COMMENT ON COLUMN docshard_catalog.migrations.durations IS 'milliseconds of each step that has ended; step_at: when the current one began';
+COMMENT ON COLUMN docshard_catalog.migrations.server_started_at IS 'the start of the server whose process moves the chunk: another one may lack the decision';
 COMMENT ON COLUMN docshard_catalog.migrations.error IS 'why it was aborted, or why it cannot end';
 -- A shard takes part in one move of a collection at a time, as donor or recipient, because the move changes its version of the
 -- collection. Moves that only need cleanup (moved, aborted) do not count.

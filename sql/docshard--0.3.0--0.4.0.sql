@@ -295,6 +295,8 @@ BEGIN
 END $$;
 
 -- The epoch of this router at a shard that has reported one which a take-over did not follow.
+ALTER TABLE docshard_catalog.migrations ADD COLUMN server_started_at timestamptz NOT NULL DEFAULT pg_catalog.pg_postmaster_start_time();
+COMMENT ON COLUMN docshard_catalog.migrations.server_started_at IS 'the start of the server whose process moves the chunk: another one may lack the decision';
 ALTER TABLE docshard_catalog.contacts ADD COLUMN epoch bigint;
 COMMENT ON COLUMN docshard_catalog.contacts.epoch IS 'the epoch of this router at the shard, if it is higher than that of docshard_catalog.cluster: the shard had reported one that was not followed';
 
@@ -478,6 +480,29 @@ VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'shard_draining_status
 CREATE FUNCTION docshard.commit_shard_removal(shard text) RETURNS json
 VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'commit_shard_removal_wrapper';
 
+-- Operations are counted by chunk.
+CREATE FUNCTION docshard_internal.at_keys(collection integer, token bigint, version bigint, keys bytea[]) RETURNS boolean
+STABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'at_keys_wrapper';
+CREATE FUNCTION docshard_internal.find_in_index_range(collection integer, token bigint, version bigint, lo bytea[], hi bytea[], search text, keys_read bytea[]) RETURNS bytea
+STABLE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'find_in_index_range_wrapper';
+CREATE FUNCTION docshard_internal.sampled_accesses(most integer)
+RETURNS TABLE (collection integer, key bytea, reads bigint, writes bigint, samples bigint)
+VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'sampled_accesses_wrapper';
+CREATE FUNCTION docshard.chunk_load(timeout_ms integer DEFAULT 2500)
+RETURNS TABLE (namespace text, shard text, min json, max json, reads double precision, writes double precision, share double precision, note text, min_key bytea)
+VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'chunk_load_wrapper';
+CREATE VIEW docshard.hot_chunks AS
+SELECT namespace, shard, min, max, reads, writes, share, note, min_key
+  FROM docshard.chunk_load() AS l;
+COMMENT ON VIEW docshard.hot_chunks IS 'The operations of chunks, the busiest first; asks the shards, now; it answers within 3 seconds even if shards do not respond';
+COMMENT ON COLUMN docshard.hot_chunks.min IS 'the chunk''s bounds; null: statements that are for no certain chunk, see note';
+COMMENT ON COLUMN docshard.hot_chunks.reads IS 'statements in a second, an estimate from samples in which an operation loses half of its weight in a minute; writes: in the same way, an insert for each document';
+COMMENT ON COLUMN docshard.hot_chunks.share IS 'percentage of the collection''s operations';
+COMMENT ON COLUMN docshard.hot_chunks.note IS 'why the chunk cannot be split by load, or why a shard tells nothing';
+COMMENT ON COLUMN docshard.hot_chunks.min_key IS 'the bound as it is compared; join with chunks.min_key';
+GRANT SELECT ON docshard.hot_chunks TO PUBLIC;
+GRANT EXECUTE ON FUNCTION docshard.chunk_load TO pg_monitor;
+
 DO $$
 DECLARE
     owner CONSTANT name := (SELECT pg_catalog.pg_get_userbyid(extowner) FROM pg_catalog.pg_extension WHERE extname = 'docshard');
@@ -487,18 +512,23 @@ BEGIN
     EXECUTE pg_catalog.format('ALTER TABLE docshard_catalog.resharding OWNER TO %I', owner);
     EXECUTE pg_catalog.format('ALTER TABLE docshard_catalog.sampled_statements OWNER TO %I', owner);
     EXECUTE pg_catalog.format('ALTER VIEW docshard.resharding OWNER TO %I', owner);
+    EXECUTE pg_catalog.format('ALTER VIEW docshard.hot_chunks OWNER TO %I', owner);
     FOR target IN
-        SELECT p.oid::pg_catalog.regprocedure AS function, p.pronamespace = 'docshard'::pg_catalog.regnamespace AS is_api
+        SELECT p.oid::pg_catalog.regprocedure AS function, p.pronamespace = 'docshard'::pg_catalog.regnamespace AS is_api,
+               p.proname IN ('at_keys', 'find_in_index_range') AS is_for_all
           FROM pg_catalog.pg_proc p
-         WHERE p.pronamespace = 'docshard_internal'::pg_catalog.regnamespace AND p.proname IN ('pack_share', 'load_share', 'apply_share', 'storage_space')
+         WHERE p.pronamespace = 'docshard_internal'::pg_catalog.regnamespace AND p.proname IN ('pack_share', 'load_share', 'apply_share', 'storage_space', 'sampled_accesses', 'at_keys', 'find_in_index_range')
             OR p.pronamespace = 'docshard'::pg_catalog.regnamespace
                AND p.proname IN ('reshard_collection', 'abort_reshard_collection', 'commit_reshard_collection', 'refine_collection_shard_key',
                                  'unshard_collection', 'move_collection', 'compact', 'start_shard_draining', 'stop_shard_draining',
                                  'shard_draining_status', 'commit_shard_removal',
-                                 'configure_query_analyzer', 'analyze_shard_key', 'suggest_shard_key', 'check_metadata_consistency')
+                                 'configure_query_analyzer', 'analyze_shard_key', 'suggest_shard_key', 'check_metadata_consistency', 'chunk_load')
     LOOP
         EXECUTE pg_catalog.format('ALTER FUNCTION %s OWNER TO %I', target.function, owner);
         EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', target.function);
+        IF target.is_for_all THEN
+            EXECUTE pg_catalog.format('GRANT EXECUTE ON FUNCTION %s TO PUBLIC', target.function);
+        END IF;
         IF target.is_api THEN
             EXECUTE pg_catalog.format('ALTER FUNCTION %s SECURITY DEFINER SET search_path = pg_catalog, pg_temp', target.function);
         END IF;
@@ -507,7 +537,8 @@ BEGIN
         SELECT DISTINCT 'EXECUTE ON FUNCTION ' || n.oid::pg_catalog.regprocedure AS privilege, 'pg_catalog.pg_proc'::pg_catalog.regclass AS class,
                n.oid, a.grantee
           FROM (VALUES ('pack_share', 'pack_part'), ('load_share', 'load_batch'), ('apply_share', 'apply_changes'),
-                       ('storage_space', 'measure_range')) AS f (new, former)
+                       ('storage_space', 'measure_range'),
+                       ('sampled_accesses', 'measure_chunks'), ('at_keys', 'at_version'), ('find_in_index_range', 'find_by_index_range')) AS f (new, former)
           JOIN pg_catalog.pg_proc n ON n.pronamespace = 'docshard_internal'::pg_catalog.regnamespace AND n.proname = f.new
           JOIN pg_catalog.pg_proc o ON o.pronamespace = 'docshard_internal'::pg_catalog.regnamespace AND o.proname = f.former,
                LATERAL pg_catalog.aclexplode(o.proacl) AS a
@@ -515,7 +546,7 @@ BEGIN
         UNION ALL
         SELECT DISTINCT 'SELECT ON ' || t.oid::pg_catalog.regclass, 'pg_catalog.pg_class'::pg_catalog.regclass, t.oid, a.grantee
           FROM (VALUES ('docshard_catalog.resharding'::pg_catalog.regclass, 'docshard_catalog.migrations'::pg_catalog.regclass),
-                       ('docshard.resharding', 'docshard.migrations')) AS r (new, former)
+                       ('docshard.resharding', 'docshard.migrations'), ('docshard.hot_chunks', 'docshard.health')) AS r (new, former)
           JOIN pg_catalog.pg_class t ON t.oid = r.new
           JOIN pg_catalog.pg_class o ON o.oid = r.former,
                LATERAL pg_catalog.aclexplode(o.relacl) AS a

@@ -41,14 +41,14 @@ DECLARE
         'date', 'object_id', 'decimal', 'to_timestamptz', 'to_numeric', 'error_code', 'import_database'];
     -- Functions that statements of such a caller use at a shard.
     for_all_at_shards CONSTANT name[] := ARRAY[
-        'hello', 'at_version', 'by_index', 'load_library', 'count_all', 'count_matching', 'find_document', 'find_by_index_range', 'run_pipeline', 'lock_and_check', 'claim_write', 'remember_reply', 'insert_once', 'update_once', 'delete_once', 'insert_documents', 'find_violations', 'find_conflict', 'update_document', 'update_found', 'replace_document', 'may_update', 'delete_document', 'matches', 'project',
+        'hello', 'at_version', 'at_keys', 'by_index', 'load_library', 'count_all', 'count_matching', 'find_document', 'find_by_index_range', 'find_in_index_range', 'run_pipeline', 'lock_and_check', 'claim_write', 'remember_reply', 'insert_once', 'update_once', 'delete_once', 'insert_documents', 'find_violations', 'find_conflict', 'update_document', 'update_found', 'replace_document', 'may_update', 'delete_document', 'matches', 'project',
         'sort_key', 'sort_field_key', 'index_key', 'index_types', 'restore_document', 'unique_keys', 'check_index_key', 'has_index_entries', 'index_entries', 'entries_meet', 'key_within', 'key_field_within',
         'apply_update', 'changes_key', 'lock_upsert', 'distinct_values', 'pack', 'unpack', 'detach_order', 'attach_order', 'is_document', 'bound_json', 'list_settings',
         'config_date', 'config_timestamp', 'config_object_id', 'collection_uuid', 'any_json', 'any_json_in', 'any_json_out'];
     -- Monitoring: also for members of pg_monitor.
     for_monitors CONSTANT name[] := ARRAY[
         'status', 'balancer_status', 'balancer_collection_status', 'get_shard_distribution', 'list_shards', 'list_indexes',
-        'list_index_builds', 'list_orphaned_relations', 'shard_health'];
+        'list_index_builds', 'list_orphaned_relations', 'shard_health', 'chunk_load'];
     -- Functions at a shard that the service role may not execute with its own privileges.
     for_service_as_owner CONSTANT name[] := ARRAY[
         'set_service_password', 'create_role', 'drop_role', 'puller_verifier', 'connect_shard', 'set_server_address', 'accept_puller',

@@ -134,6 +134,16 @@ COMMENT ON COLUMN docshard.health.max_prepared_transactions IS 'if it is 0, no c
 COMMENT ON COLUMN docshard.health.oldest_sync_wait_s IS 'for how long the oldest statement runs whose commit waits for a synchronous standby, in seconds; null: none waits';
 COMMENT ON COLUMN docshard.health.last_contact IS 'when the router last heard of it; every minute, unless it is asked now';
 
+CREATE VIEW docshard.hot_chunks AS
+SELECT namespace, shard, min, max, reads, writes, share, note, min_key
+  FROM docshard.chunk_load() AS l;
+COMMENT ON VIEW docshard.hot_chunks IS 'The operations of chunks, the busiest first; asks the shards, now; it answers within 3 seconds even if shards do not respond';
+COMMENT ON COLUMN docshard.hot_chunks.min IS 'the chunk''s bounds; null: statements that are for no certain chunk, see note';
+COMMENT ON COLUMN docshard.hot_chunks.reads IS 'statements in a second, an estimate from samples in which an operation loses half of its weight in a minute; writes: in the same way, an insert for each document';
+COMMENT ON COLUMN docshard.hot_chunks.share IS 'percentage of the collection''s operations';
+COMMENT ON COLUMN docshard.hot_chunks.note IS 'why the chunk cannot be split by load, or why a shard tells nothing';
+COMMENT ON COLUMN docshard.hot_chunks.min_key IS 'the bound as it is compared; join with chunks.min_key';
+
 CREATE VIEW docshard.settings AS
 SELECT name, value, "default", description FROM docshard_internal.list_settings();
 COMMENT ON VIEW docshard.settings IS 'The cluster''s settings; docshard.set_setting(name, value) changes one';

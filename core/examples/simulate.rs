@@ -7,7 +7,7 @@
 //! the same distribution. *astray*: the fraction of the bytes that were on a wrong shard initially and are still off the exact
 //! target. A chunk that moves twice, a violated zone at the end, and a shard in two moves at once are failures.
 
-use docshard_core::cluster::balancer::{Chunk, Cluster, Collection, Cut, Shard, ZoneId, plan, spread};
+use docshard_core::cluster::balancer::{Chunk, Cluster, Collection, Cut, Load, Shard, ZoneId, plan, spread};
 use docshard_core::cluster::chunk_map::ShardId;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -27,7 +27,15 @@ impl Dice {
 }
 
 fn shard(id: usize) -> Shard {
-    Shard { id: id as ShardId, draining: false, max_bytes: None, unavailable: false, zones: Vec::new() }
+    Shard {
+        id: id as ShardId,
+        draining: false,
+        max_bytes: None,
+        unavailable: false,
+        zones: Vec::new(),
+        other_load: 0,
+        settling: false,
+    }
 }
 
 fn chunk(shard: usize, bytes: u64) -> Chunk {
@@ -41,6 +49,7 @@ fn chunk(shard: usize, bytes: u64) -> Chunk {
         jumbo: false,
         pinned: false,
         resting: false,
+        load: Load::default(),
     }
 }
 
@@ -49,6 +58,7 @@ fn even(shards: usize, chunks: usize, collections: usize, dice: &mut Dice) -> Cl
     let collection = |_| Collection {
         chunk_size: 128 * MB,
         balance: true,
+        by_load: false,
         chunks: (0..chunks / collections).map(|i| chunk(i % shards, (40 + dice.roll(80)) * MB)).collect(),
         resting: BTreeSet::new(),
     };

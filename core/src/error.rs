@@ -16,7 +16,8 @@ use std::ops::{Deref, DerefMut};
 /// The result of fallible functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An error of docshard's, or of PostgreSQL's, here or on another node. As large as a pointer: results are returned by hot functions.
+/// An error of docshard's, or of PostgreSQL's, here or on another node. It is as large as a pointer, because frequently called functions
+/// return it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error(Box<Parts>);
 
@@ -50,16 +51,16 @@ pub struct Parts {
 /// Whether and how a statement that was refused, and has done nothing, can run again at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Retry {
-    /// It cannot.
+    /// It cannot run again.
     #[default]
     None,
-    /// With a newer chunk map.
+    /// It can run again with a newer chunk map.
     NewMap,
-    /// The next connection goes to another host of the server.
+    /// It can run again over a new connection, which goes to another host of the server.
     OtherHost,
-    /// The next handshake has a newer position of the shard.
+    /// It can run again after a new handshake, with a newer position of the shard.
     NewHandshake,
-    /// Only with its whole transaction, and a newer chunk map.
+    /// It can run again only with its whole transaction, and with a newer chunk map.
     Transaction,
 }
 
@@ -106,7 +107,7 @@ impl Error {
         }
     }
 
-    /// The error of an answer from another node that is not as agreed.
+    /// The error of an answer from another node that violates the protocol.
     pub fn protocol_violation(message: impl Into<String>) -> Self {
         Self::new(Kind::InternalError, message).with_sqlstate(sqlstate::PROTOCOL_VIOLATION)
     }
@@ -178,7 +179,7 @@ impl Error {
         self.context.is_some() || !self.shards.is_empty()
     }
 
-    /// The same error where another has happened.
+    /// The same error with the place of another one.
     #[must_use]
     pub fn at_place_of(mut self, other: &Self) -> Self {
         self.context.clone_from(&other.context);
@@ -295,7 +296,7 @@ macro_rules! __ensure {
 
 pub use {__bail as bail, __ensure as ensure, __error as error};
 
-/// How many bytes of a longer message or hint are shown: its beginning and its end. Between them is the client's input that it quotes.
+/// How many bytes of the beginning and of the end of a longer message or hint are shown. Between them is the client's input that it quotes.
 const SHOWN_BYTES: [usize; 2] = [1024, 256];
 
 /// Makes a text that quotes a client's input fit for PostgreSQL's messages and jsonb, which cannot hold zero bytes: escapes these,

@@ -7,7 +7,7 @@ use common::{any_document, bytes, object, read};
 use docshard_core::error::Kind;
 use docshard_core::query::environment::Environment;
 use docshard_core::query::filter::Filter;
-use docshard_core::query::index::{APART, Bounds, IndexKeys};
+use docshard_core::query::index::{Bounds, IN_ENTRIES, IndexKeys};
 use docshard_core::query::projection::Projection;
 use docshard_core::values::document::value::Value;
 use docshard_core::values::document::{raw, write};
@@ -147,8 +147,8 @@ proptest! {
                     }
                 } else if index.hashed.is_some() && index.check(document).is_err() {
                     prop_assert_eq!(index.check(document).unwrap_err().kind, Kind::Location(16766));
-                } else if index.is_apart(document) {
-                    prop_assert_eq!(index.key(document, 0), APART);
+                } else if index.has_entries_of(document) {
+                    prop_assert_eq!(index.key(document, 0), IN_ENTRIES);
                     match index.entries(document) {
                         Ok(entries) => prop_assert!(
                             entries.iter().any(|entry| wanted.entries.contains(entry)),
@@ -188,7 +188,7 @@ proptest! {
             if index.has_tree() {
                 let stored = |document| {
                     let columns: Vec<_> = (0..index.fields.len()).map(|at| index.key(document, at)).collect();
-                    (columns, index.types(document), index.is_apart(document), index.check(document).is_ok())
+                    (columns, index.types(document), index.has_entries_of(document), index.check(document).is_ok())
                 };
                 prop_assert_eq!(stored(one), stored(other));
             }
@@ -255,7 +255,7 @@ proptest! {
             for json in &documents {
                 let stored = bytes(json);
                 let document = raw::document(&stored).unwrap();
-                if index.is_apart(document) {
+                if index.has_entries_of(document) {
                     prop_assert!(index.types(document).is_empty());
                     continue;
                 }
@@ -280,7 +280,7 @@ proptest! {
         let stored = write::value(&Value::object(vec![("v".to_owned(), value)]).unwrap()).unwrap();
         let document = raw::document(&stored).unwrap();
         let index = IndexKeys::parse(&json!({"v": 1})).unwrap();
-        if !index.is_apart(document) {
+        if !index.has_entries_of(document) {
             let key = index.key(document, 0);
             let restored = index.restore_document(std::iter::once(key.as_slice()), &index.types(document)).unwrap();
             prop_assert_eq!(restored, stored);
@@ -294,7 +294,7 @@ fn what_are_no_keys_restores_nothing() {
     let stored = bytes(&json!({"a": 1, "b": "x"}));
     let document = raw::document(&stored).unwrap();
     let (a, b) = (index.key(document, 0), index.key(document, 1));
-    for keys in [vec![APART, APART], vec![&a], vec![&a, &b[..1]], vec![&a, &[]]] {
+    for keys in [vec![IN_ENTRIES, IN_ENTRIES], vec![&a], vec![&a, &b[..1]], vec![&a, &[]]] {
         assert_eq!(index.restore_document(keys.into_iter(), &[]).unwrap_err().kind, Kind::BadValue);
     }
     assert_eq!(index.restore_document([a.as_slice(), &b].into_iter(), &[9]).unwrap_err().kind, Kind::BadValue);
@@ -420,7 +420,7 @@ proptest! {
                 let bytes = bytes(json);
                 let document = raw::document(&bytes).unwrap();
                 let within = index.first_key_within(document, &lo, &hi).is_some();
-                if index.is_apart(document) {
+                if index.has_entries_of(document) {
                     let entries = index.entries(document).unwrap_or_default();
                     prop_assert!(
                         !within || entries.iter().any(|entry| wanted.entries.contains(entry)),

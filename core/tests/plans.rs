@@ -169,7 +169,7 @@ fn at_shard<'d>(
         AccessPath::IndexRange { finds, .. } => {
             if finds.index != SHARD_KEY {
                 let keys = &collection.indexes.iter().find(|index| index.id == finds.index).unwrap().keys;
-                if found.iter().any(|document| keys.is_apart(common::document(&document.bytes))) {
+                if found.iter().any(|document| keys.has_entries_of(common::document(&document.bytes))) {
                     return None;
                 }
             }

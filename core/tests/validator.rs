@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use docshard_core::error::Kind;
-use docshard_core::query::validator::{Action, Level, MOST_INFO_BYTES, MOST_INFO_DEPTH, Validator};
+use docshard_core::query::validator::{Action, Level, MAX_INFO_BYTES, MAX_INFO_DEPTH, Validator};
 use serde_json::{Value as Json, json};
 
 fn validator(filter: &Json) -> Validator {
@@ -443,14 +443,14 @@ fn a_report_is_bounded() {
     let many: Vec<Json> = (0..100_000).map(|n| json!({"a": n})).collect();
     let info = violation(&json!({"$or": many}), &json!({"_id": 1, "a": -1})).unwrap();
     assert_eq!(info["truncated"], true);
-    assert!(info.to_string().len() <= MOST_INFO_BYTES, "{}", info.to_string().len());
+    assert!(info.to_string().len() <= MAX_INFO_BYTES, "{}", info.to_string().len());
     let wide: serde_json::Map<String, Json> = (0..20_000).map(|n| (format!("p{n}"), json!(n))).collect();
     let info = violation(
         &json!({"$jsonSchema": {"patternProperties": {"^p": {"maximum": -1}, "p": {"enum": ["x"]}}}}),
         &Json::Object(wide),
     )
     .unwrap();
-    assert!(info.to_string().len() <= MOST_INFO_BYTES, "{}", info.to_string().len());
+    assert!(info.to_string().len() <= MAX_INFO_BYTES, "{}", info.to_string().len());
     let mut deep = json!({"type": "string"});
     let mut document = json!(1);
     for _ in 0..80 {
@@ -459,7 +459,7 @@ fn a_report_is_bounded() {
     }
     let info = violation(&json!({"$jsonSchema": deep}), &document).unwrap();
     assert_eq!(info["truncated"], true);
-    assert!(depth(&info) <= MOST_INFO_DEPTH, "{}", depth(&info));
+    assert!(depth(&info) <= MAX_INFO_DEPTH, "{}", depth(&info));
     let values: Vec<i64> = (0..1000).collect();
     let info = violation(&json!({"a": {"$lt": 0}}), &json!({"a": values})).unwrap();
     assert_eq!(info["details"]["consideredValues"].as_array().unwrap().len(), 10);

@@ -23,22 +23,22 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 const TEXT: Oid = 25;
 const BYTEA: Oid = 17;
 
-/// The longest message of a router: an answer and what PostgreSQL adds.
+/// The longest message of a router, in bytes: an answer and what PostgreSQL adds.
 const MAX_MESSAGE: i32 = 64 * 1024 * 1024;
 
-/// Buffers that have grown beyond this are freed after use.
+/// The capacity of the largest buffer that is kept after use, in bytes.
 const KEPT: usize = 256 * 1024;
 
-/// The time for the end of a statement that was cancelled.
+/// How long to wait for the end of a statement that was cancelled.
 const CANCELLATION: Duration = Duration::from_secs(10);
 
-/// An error of PostgreSQL's.
+/// An error that PostgreSQL has sent.
 #[derive(Clone, Debug, Default)]
 pub struct ServerError {
     pub sqlstate: String,
     pub message: String,
     pub detail: String,
-    /// the session ends with it
+    /// PostgreSQL ends the session after it
     pub fatal: bool,
 }
 
@@ -69,12 +69,12 @@ impl ServerError {
         matches!(self.sqlstate.as_str(), "57P01" | "57P02" | "57P03")
     }
 
-    /// True if only its transaction has failed, which may be run again.
+    /// True if the transaction has failed, and may succeed if it is run again.
     pub fn is_transient(&self) -> bool {
         matches!(self.sqlstate.get(..2), Some("08" | "40")) || self.sqlstate.starts_with("57P0")
     }
 
-    /// MongoDB's code is in the detail of docshard's errors.
+    /// The error in MongoDB's form. docshard's errors have MongoDB's code in their detail; for others it follows from the SQLSTATE.
     pub fn failure(&self) -> Failure {
         let named = || {
             let (code, rest) = self.detail.strip_prefix("MongoDB error ")?.split_once(" (")?;
@@ -95,7 +95,7 @@ impl ServerError {
     }
 }
 
-/// How a session ended that the gateway would have kept.
+/// Why a session ended that the gateway did not end itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// the router ended it, perhaps because an administrator did
@@ -112,7 +112,7 @@ impl End {
         }
     }
 
-    /// None if the gateway gives the session up, for what it does not understand.
+    /// None for a message that the gateway does not understand: then the gateway itself ends the session.
     fn of_broken(error: &io::Error) -> Option<Self> {
         (!matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput)).then_some(End::Router)
     }
@@ -142,14 +142,14 @@ impl Channel {
         Ok(())
     }
 
-    /// The next message that has been read whole, without those that may come at any time.
+    /// The next message that has been read completely; None if there is none. Skips messages that PostgreSQL may send at any time.
     fn parse(&mut self) -> io::Result<Option<Message>> {
         loop {
             let length = Header::parse(&self.input)?.map_or(0, |header| header.len());
             if length > MAX_MESSAGE {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "a message of the router is too long"));
             }
-            // The answer to a function call, which the library does not know. Nothing here copies data.
+            // The library does not know the answer to a function call (`V`), so it is read as CopyData, which is not used otherwise.
             if let Some(tag @ b'V') = self.input.first_mut() {
                 *tag = COPY_DATA_TAG;
             }
@@ -176,7 +176,7 @@ impl Channel {
         }
     }
 
-    /// Reads to the end of a statement, or of the session.
+    /// Reads to the end of the statement, and returns None; or to the end of the session, and returns why it ended.
     async fn last(&mut self) -> Option<End> {
         loop {
             match self.receive().await {
@@ -193,15 +193,15 @@ impl Channel {
         }
     }
 
-    /// Whether the router has ended the session while nothing was expected. Does not wait.
+    /// Returns why the router has ended an idle session; None if it has not. Does not wait.
     fn look(&mut self) -> Option<End> {
         let mut nobody = Context::from_waker(Waker::noop());
-        // More than this was not asked for.
+        // An idle session gets only few bytes. If there are more, something is wrong.
         for _ in 0..128 {
             let mut bytes = [0; 512];
             let mut buffer = ReadBuf::new(&mut bytes);
             let read = std::future::poll_fn(|context| Pin::new(&mut self.stream).poll_read(context, &mut buffer));
-            // Else a task that has done much already is told that nothing has come.
+            // Without `unconstrained`, tokio would report "pending" to a task that has used up its budget.
             let ready = pin!(tokio::task::unconstrained(read)).poll(&mut nobody);
             let open = match ready {
                 Poll::Pending => return None,
@@ -222,18 +222,18 @@ impl Channel {
 
 pub struct Session {
     pub id: u64,
-    /// when it became idle
+    /// when the session became idle
     pub since: Instant,
     channel: Channel,
     router: Router,
-    /// what a cancel request names
+    /// the process id and the secret key, by which a cancel request names the session
     key: (i32, i32),
     /// a statement was sent whose end has not been read
     running: bool,
-    /// its transaction, which PostgreSQL reports after each statement
+    /// the state of its transaction, which PostgreSQL reports after each statement
     transaction: Transaction,
     end: Option<End>,
-    /// the role's OID, which no other role of this name has
+    /// the role's OID, which distinguishes it from another role that had the same name
     pub role: Oid,
     /// salt and iterations of the password that the login has proved; empty if there was none
     pub salt: Vec<u8>,
@@ -265,7 +265,7 @@ impl std::fmt::Debug for Session {
     }
 }
 
-/// The time between two questions to a router that is not ready.
+/// The time between two attempts at a router that is not ready.
 pub const POLL: Duration = Duration::from_millis(100);
 
 const STATEMENT: &str = "run";
@@ -286,7 +286,7 @@ fn has_numbered_writes(version: &str) -> bool {
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= NUMBERED_WRITES
 }
 
-/// Tells the operator once that the router's extension has another version.
+/// Warns the operator, once, if the router's extension has another version than the gateway.
 fn note_version(version: &str) {
     static TOLD: AtomicBool = AtomicBool::new(false);
     let own = env!("CARGO_PKG_VERSION");
@@ -370,12 +370,12 @@ impl Session {
         self.transaction = Transaction::Open;
     }
 
-    /// False while a statement's end has not been read, and in a transaction.
+    /// True if the session is idle: the last statement's end has been read, and no transaction is open.
     pub fn is_usable(&self) -> bool {
         !self.running && self.transaction == Transaction::No
     }
 
-    /// True if the router is a standby. Once it was one, it is asked again.
+    /// True if the router is a standby. A router that has reported to be a standby is asked again, as it may have been promoted.
     pub async fn is_standby(&mut self) -> io::Result<bool> {
         if self.channel.is_standby {
             let mut row = Vec::new();
@@ -390,7 +390,7 @@ impl Session {
         self.running
     }
 
-    /// How it ended, if it did. Does not wait.
+    /// Why the session has ended; None if it has not. Does not wait.
     pub fn end(&mut self) -> Option<End> {
         if self.end.is_none() && !self.running {
             self.end = self.channel.look();
@@ -411,8 +411,8 @@ impl Session {
         result
     }
 
-    /// As [`Session::run`], outside a transaction, for a command that no log may show: bound values are logged where the role's settings,
-    /// which the gateway cannot change, say so.
+    /// Like [`Session::run`], outside a transaction, for a command that no log may show. It uses a function call, because PostgreSQL may
+    /// log the bound values of statements, by settings of the role that the gateway cannot change.
     pub async fn run_unlogged(&mut self, database: &str, command: &[u8]) -> io::Result<Result<Vec<u8>, ServerError>> {
         let mut rows = Vec::new();
         if let Err(error) = self.query(&[FUNCTION], &mut rows).await? {
@@ -468,8 +468,8 @@ impl Session {
         }
     }
 
-    /// Runs statements without parameters, each by itself, and returns the last one's tag. Rows are kept as they come, also
-    /// if the session ends after them. All are sent at once: so the last one should be the only one with an effect.
+    /// Runs statements without parameters, each as a query of its own, and returns the last one's command tag. `rows` gets the rows as they
+    /// arrive, also if the session ends afterwards. All statements are sent at once, so only the last one should have an effect.
     pub async fn query(
         &mut self,
         statements: &[&str],
@@ -534,7 +534,7 @@ impl Session {
     ) -> io::Result<Result<Vec<u8>, ServerError>> {
         let within = begin.is_some() || self.transaction != Transaction::No;
         let output = &mut self.channel.output;
-        // Without a Sync between: after an error PostgreSQL ignores the rest.
+        // There is no Sync between both, so after an error of `begin` PostgreSQL ignores the rest.
         if let Some(begin) = begin {
             frontend::parse("", begin, [], output)?;
             let nothing = |(): (), _: &mut BytesMut| Ok(IsNull::Yes);
@@ -581,8 +581,7 @@ impl Session {
         Ok(result)
     }
 
-    /// Asks the router to cancel a statement that is running, if one is, and closes the session. Returns how it ended if the
-    /// router ended it before.
+    /// Closes the session; cancels its statement if one is running. Returns why the session ended if the router ended it before.
     pub async fn abandon(mut self) -> Option<End> {
         if !self.running {
             return self.end;
@@ -594,7 +593,7 @@ impl Session {
             // The router closes the connection when the signal has been sent.
             let _ = channel.stream.read_u8().await;
         }
-        // A statement that was not sent whole does not end.
+        // A statement that was not sent completely has no end to wait for.
         if self.end.is_some() || !self.channel.output.is_empty() {
             return self.end;
         }

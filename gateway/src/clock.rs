@@ -1,7 +1,7 @@
-//! The times in replies, by which drivers order what causally consistent sessions do: `operationTime` and `$clusterTime`.
+//! The times in replies, `operationTime` and `$clusterTime`, by which drivers order the operations of causally consistent sessions.
 //!
-//! Reads and writes go to the nodes that decide, so each command sees everything that was acknowledged before it began, whatever time its client names.
-//! The times only have to grow. Those of several gateways are as close as their clocks, and a driver keeps the latest.
+//! All reads and writes go to primaries, so each command sees everything that was acknowledged before it began, whatever time its client
+//! sends. So the times only have to grow. The times of several gateways differ as much as their clocks; a driver keeps the latest one.
 
 use crate::command::end;
 use crate::reply::Reply;
@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub struct Clock(AtomicU64);
 
 impl Clock {
-    /// The time now, later than the last one.
+    /// The present time, or the least time after the last one if that is later.
     fn tick(&self) -> u64 {
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let now = (seconds << 32) | 1;

@@ -1,6 +1,7 @@
-//! A command as the router expects it: one document, without the fields that are the gateway's concern.
+//! Converts a client's command to the form that the router expects: one document, without the fields that only the gateway uses.
 //!
-//! INVARIANT: what the gateway judges is what the router runs: the name is the first field that the router gets, and no field comes twice.
+//! INVARIANT: the gateway checks exactly what the router runs: the command's name is the first field that the router gets, and no field
+//! occurs twice.
 
 use crate::reply::{COMMAND_NOT_FOUND, FAILED_TO_PARSE, Failure};
 use crate::session::{self, Id, Part, Place};
@@ -13,7 +14,7 @@ const STRING: u8 = 2;
 const ARRAY: u8 = 4;
 const DOCUMENT: u8 = 3;
 
-/// Fields that a router needs not know: sessions and transactions, and times of a cluster that has none.
+/// Fields that the router does not get: those of sessions and transactions, which are the gateway's, and times of a MongoDB cluster.
 const DROPPED: &[&str] = &[
     "$db",
     "lsid",
@@ -28,10 +29,10 @@ const DROPPED: &[&str] = &[
     "$topologyTime",
 ];
 
-/// The longest list of a command's fields. Commands have about twenty.
+/// The largest number of a command's fields. Commands have about twenty.
 const MAX_FIELDS: usize = 1_000;
 
-/// The longest name of a command. The longest that there is has 40 bytes.
+/// The length of the longest name of a command, in bytes. The longest existing one has 40.
 const MAX_NAME: usize = 100;
 
 #[derive(Debug)]
@@ -43,9 +44,9 @@ pub struct Command {
     pub bytes: Vec<u8>,
     /// the transaction that it belongs to
     pub part: Part,
-    /// it holds what no log of the router may show
+    /// the command may contain a password, so no log of the router may show it
     pub is_secret: bool,
-    /// where the session and the number of a write begin, which are the document's last fields
+    /// the position in `bytes` of the session and the number of a write, which are the last fields; None if the write has no number
     pub number_at: Option<usize>,
 }
 
@@ -111,12 +112,12 @@ impl Command {
             append_number(&mut bytes, session, number);
         }
         end(&mut bytes, 0);
-        // A command that is spelled wrongly may bring a password to the router, too.
+        // Checked for every command: a misspelled one may contain a password, too.
         let is_secret = matches!(part, Part::Nothing) && keys.iter().any(|key| names_password(key));
         Ok(Self { name: name.to_owned(), database, bytes, part, is_secret, number_at })
     }
 
-    /// The document without the number, for a router that knows no numbered writes.
+    /// The document without session and number, for a router whose version has no numbered writes.
     pub fn without_number(&self) -> Vec<u8> {
         let mut bytes = self.number_at.and_then(|at| self.bytes.get(..at)).unwrap_or(&self.bytes).to_vec();
         if self.number_at.is_some() {

@@ -1,7 +1,7 @@
 //! One client's connection: reads messages, answers each in turn.
 //!
-//! INVARIANT: only commands of a handshake run before a login. What a client that has not logged in costs is bounded: its messages, its
-//! conversation's time, and its connection counts among those of unknown clients (`server`).
+//! INVARIANT: before a login only commands of a handshake run. A client that has not logged in has limits: on the size of its messages and
+//! the time of its conversation; and its connection counts among those of unknown clients (`server`).
 
 use crate::command::Command;
 use crate::executor::Error;
@@ -42,7 +42,7 @@ pub struct Connection<S> {
     compressors: Vec<Compressor>,
     /// held until the client logs in
     unknown: Option<Share>,
-    /// it has sent a message
+    /// the client has sent a message
     greeted: bool,
     /// the name of the client's program
     #[cfg(feature = "fault_points")]
@@ -99,7 +99,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Serves the client until it leaves, or breaks a rule.
+    /// Serves the client until it closes the connection, is idle for too long, or violates the protocol.
     pub async fn serve(mut self) -> io::Result<()> {
         while let Some((received, mut budget)) = self.receive().await? {
             let Received { request, opcode, compressor, command, more_to_come } = received;
@@ -113,7 +113,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 let compressor = compressor.filter(|_| may_be_compressed(&name));
                 timeout(TRANSFER, self.send(request, opcode, reply, compressor)).await??;
             }
-            // Many messages that have arrived together are not answered without a pause for others.
+            // Lets other tasks run, even if many messages of this client have arrived together.
             tokio::task::consume_budget().await;
         }
         Ok(())
@@ -129,7 +129,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             .map_or_else(|| Owner::Address(network(self.client.ip())), |user| Owner::Role(user.identity.role.clone()))
     }
 
-    /// The time until a message's first byte.
+    /// How long to wait for the first byte of the next message.
     fn patience(&self) -> Duration {
         let idle = self.gateway.idle;
         match (self.greeted, self.is_known()) {
@@ -139,7 +139,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// None if the client has left, or was idle for too long.
+    /// Receives a request. None if the client has closed the connection, or was idle for too long.
     async fn receive(&mut self) -> io::Result<Option<(Received, Budget)>> {
         let login = self.conversation.as_ref().map(|conversation| conversation.until);
         let until = login.unwrap_or_else(|| Instant::now() + self.patience());
@@ -182,7 +182,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(())
     }
 
-    /// Returns the command's name, too.
+    /// Runs a command. Also returns its name.
     async fn answer(&mut self, command: Result<Command, Failure>, budget: &mut Budget) -> (String, Outcome) {
         let command = match command {
             Ok(command) => command,
@@ -242,7 +242,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             "saslStart" => Some(self.start(command).await),
             "saslContinue" => Some(self.proceed(command).await),
             "logout" => {
-                // From now on it counts as unknown, as far as there is room.
+                // From now on the client counts as unknown. If there are too many unknown clients, it is disconnected.
                 if self.user.take().is_some() && self.gateway.anonymous.is_none() {
                     self.unknown = self.gateway.unknown.try_take(&network(self.client.ip()), 1);
                     if self.unknown.is_none() {
@@ -283,12 +283,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 Err(Error::Failure(failure)) => Outcome::Reply(failure.reply()),
                 Err(Error::LoginNeeded) => Outcome::Close,
             },
-            // Nobody waits for the answer any more. Dropping the execution cancels the statement.
+            // The client is gone. Dropping the execution cancels the statement.
             () = left(stream) => Outcome::Close,
         }
     }
 
-    /// The command with a verifier in place of its password; None if it has none.
+    /// The command with a verifier in place of its password; None if it has no password.
     async fn hide_password(&mut self, command: &Command) -> Result<Option<Command>, Failure> {
         let Some(password) = password::of(command)? else { return Ok(None) };
         let owner = self.owner();
@@ -320,7 +320,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(self.take(turn))
     }
 
-    /// Begins a conversation. The last one ends before, with its share of all logins.
+    /// Begins a conversation. An earlier one ends first, which releases its share of the logins.
     async fn begin(&mut self, first: &RawDocument, database: &str) -> Result<sasl::Turn, Failure> {
         self.conversation = None;
         sasl::start(self.gateway.sasl(self.client.ip()), first, database).await
@@ -353,7 +353,7 @@ fn invalid(violation: &Violation) -> io::Error {
 
 /// Returns when the client has closed its connection.
 async fn left(stream: &mut (impl AsyncBufReadExt + Unpin)) {
-    // Bytes are the next request, which waits.
+    // If there are bytes, they are the next request, which must wait; so this never returns.
     if matches!(stream.fill_buf().await, Ok(bytes) if !bytes.is_empty()) {
         std::future::pending::<()>().await;
     }

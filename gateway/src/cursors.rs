@@ -1,26 +1,26 @@
 //! Which session has which cursor.
 //!
-//! A cursor is a portal of the session that opened it (`src/command/cursors.rs` of the extension), so `getMore` must go there. The
-//! session still serves other statements between. It is a cost of this form: a `getMore` waits while its session runs another client's
-//! statement, and a cursor ends with its session.
+//! A cursor is a portal of the session that opened it (`src/command/cursors.rs` of the extension), so `getMore` must go to that session.
+//! In between, the session serves other statements. So a `getMore` waits while its session runs another client's statement, and a cursor
+//! ends with its session.
 //!
 //! A cursor of a transaction is in the transaction's session, and ends with it.
 //!
-//! INVARIANT: a role finds only the cursors that it has opened, and those that it opens end no other role's. A session has at most
-//! [`MAX_OF_SESSION`] outside transactions, as each takes memory of the router's process.
+//! INVARIANT: a role finds only the cursors that it has opened, and opening cursors never ends another role's. A session has at most
+//! [`MAX_OF_SESSION`] cursors outside transactions, as each takes memory of the router's process.
 
 use crate::session;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A session closes a cursor that was idle for ten minutes; it is forgotten here a little later, and then an idle session is closed.
+/// The router closes a cursor after ten idle minutes. Here it is forgotten a little later; sessions that were idle as long are closed.
 pub const IDLE: Duration = Duration::from_secs(900);
 
-/// The most cursors of a session. The one used least recently is closed beyond it.
+/// The largest number of cursors of a session; beyond it, the least recently used one is closed.
 const MAX_OF_SESSION: usize = 1_000;
 
-/// The most cursors of a role, also of sessions that have ended. Those used least recently are forgotten beyond it.
+/// The largest number of cursors of a role, including those of ended sessions; beyond it, the least recently used ones are forgotten.
 const MAX_OF_ROLE: usize = 50_000;
 
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub type Namespace = (String, String);
 #[derive(Debug, Default)]
 struct Role {
     places: HashMap<i64, Place>,
-    /// of each session, the cursors outside transactions
+    /// the cursors outside transactions, by session
     open: HashMap<u64, HashSet<i64>>,
 }
 
@@ -69,7 +69,7 @@ impl Cursors {
         self.roles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The session, and the transaction.
+    /// The session and the transaction of a cursor; None if the role has no such cursor.
     pub fn find(&self, role: &str, id: i64) -> Option<(u64, Option<session::Place>)> {
         let mut roles = self.lock();
         let place = roles.get_mut(role)?.places.get_mut(&id)?;
@@ -82,7 +82,7 @@ impl Cursors {
         self.lock().get(role).map(|role| role.open.keys().copied().collect()).unwrap_or_default()
     }
 
-    /// Remembers a cursor, or that it was used. Returns the one that the session must close, which is forgotten here.
+    /// Remembers a cursor, or that it was used. If the session has too many, forgets one and returns it; the caller must close it.
     pub fn insert(
         &self,
         role: &str,

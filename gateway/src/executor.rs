@@ -1,4 +1,4 @@
-//! Executes commands: the one place that knows who does it, which is a router's session today.
+//! Executes commands in sessions at a router. Other files do not know where commands are executed.
 
 use crate::backend::ServerError;
 use crate::command::Command;
@@ -33,9 +33,9 @@ impl From<Failure> for Error {
     }
 }
 
-/// The part of the sessions for transactions of which each role gets at most one.
+/// The sessions for transactions divided by this are a reserve, of which each role gets at most one session.
 const RESERVE: usize = 8;
-/// With fewer sessions than this there is no such part.
+/// The reserve has at most the sessions for transactions divided by this, so with fewer sessions there is no reserve.
 const MANY_ROLES: usize = 3;
 
 #[derive(Debug)]
@@ -44,18 +44,18 @@ pub struct Executor {
     pub pools: Arc<Pools>,
     pub cursors: Arc<Cursors>,
     pub sessions: Arc<Sessions>,
-    /// of the sessions that transactions may have, by role
+    /// the sessions that transactions may use, shared by roles
     pub shares: Shares<String>,
     /// the role of clients without a user
     anonymous: Option<String>,
-    /// held by the one who opens a session for that role: so there are no more of them than are wanted
+    /// held while a session is opened for that role, so that no more sessions are opened than are needed
     opening: tokio::sync::Mutex<()>,
 }
 
 impl Executor {
     pub fn new(routers: Routers, pools: Arc<Pools>, transaction_lifetime: Duration, anonymous: Option<String>) -> Self {
         let sessions = Arc::new(Sessions::new(transaction_lifetime));
-        // A quarter is left for what is outside transactions. Of the rest two roles cannot have all.
+        // A quarter of the sessions is left for commands outside of transactions. Two roles together cannot use all of the rest.
         let whole = pools.limit() - pools.limit() / 4;
         let shares =
             Shares::with_reserve(whole, pools.limit().div_ceil(2), whole.div_ceil(RESERVE).min(whole / MANY_ROLES));
@@ -79,7 +79,7 @@ impl Executor {
         }
     }
 
-    /// In any session of the role.
+    /// Runs a command in any session of the role.
     async fn anywhere(&self, who: &Identity, command: &Command, budget: &mut Budget) -> Result<Reply, Error> {
         let such = Wanted { can_log_in: is_repeated(command), ..Wanted::default() };
         let mut lease = self.lease(who, such).await?;
@@ -138,8 +138,8 @@ impl Executor {
         };
         let reply = match result {
             Ok(Ok(reply)) => reply,
-            // The router restarts, or an administrator has ended the session. Drivers send again, and log in, what may run twice, or runs
-            // once.
+            // The router restarts, or an administrator has ended the session. The command may run twice, or is executed once: its driver
+            // logs in and sends it again.
             Ok(Err(error)) if error.fatal && is_safe => return Err(Error::LoginNeeded),
             Err(_) if is_safe => return Err(Error::LoginNeeded),
             Ok(Err(error)) if is_numbered => failure(&error).reply(),
@@ -157,14 +157,14 @@ impl Executor {
                 let _ = session.run(None, &database, &kill).await;
             }
         }
-        // The session waits, too: so there are no more replies without memory than sessions.
+        // The session is held during this wait, so there are at most as many replies without memory as sessions.
         budget.reply(reply.len()).await?;
         Ok(reply)
     }
 
     async fn get_more(&self, who: &Identity, command: &Command, budget: &mut Budget) -> Result<Reply, Error> {
         let id = integer(command.document().get("getMore").ok().flatten());
-        // What is no id is the router's to complain about.
+        // The router reports the error of a value that is not an id.
         let Some(id) = id else { return self.anywhere(who, command, budget).await };
         let not_found = || Failure::new(CURSOR_NOT_FOUND, format!("cursor id {id} not found"));
         let (session, transaction) = self.cursors.find(&who.role, id).ok_or_else(not_found)?;
@@ -191,7 +191,7 @@ impl Executor {
         Ok(reply)
     }
 
-    /// The cursors may be in several sessions: each gets the command with those that it has.
+    /// Runs `killCursors`. The cursors may be in several sessions: each session gets the command with its own cursors.
     async fn kill_cursors(&self, who: &Identity, command: &Command, budget: &mut Budget) -> Result<Reply, Error> {
         let document = command.document();
         let (Some(ids), Ok(collection)) = (named_cursors(document)?, document.get_str("killCursors")) else {
@@ -202,7 +202,7 @@ impl Executor {
         for id in ids {
             match self.cursors.find(&who.role, id) {
                 Some((session, None)) => by_session.entry(session).or_default().push(id),
-                // One of a transaction ends with it.
+                // A cursor of a transaction ends with the transaction.
                 Some((_, Some(_))) | None => unknown.push(id),
             }
         }
@@ -248,7 +248,7 @@ fn failure(error: &ServerError) -> Failure {
     }
 }
 
-/// True for a pipeline that writes, or is longer than the router takes.
+/// True for a pipeline that writes, or is longer than the router accepts.
 fn is_writing(command: &RawDocument) -> bool {
     let Ok(stages) = command.get_array("pipeline") else { return false };
     let mut stages = stages.into_iter();
@@ -293,7 +293,7 @@ fn listed(reply: &[u8], field: &str) -> HashSet<i64> {
     ids.map(|ids| ids.into_iter().filter_map(|id| integer(id.ok())).collect()).unwrap_or_default()
 }
 
-/// The cursors that `killCursors` names, each once; None for what the router must complain about.
+/// The cursors that `killCursors` names, without duplicates; None if the command is malformed, which the router reports.
 fn named_cursors(command: &RawDocument) -> Result<Option<BTreeSet<i64>>, Failure> {
     let Ok(list) = command.get_array("cursors") else { return Ok(None) };
     let mut ids = BTreeSet::new();

@@ -1,8 +1,8 @@
 //! MongoDB's `configureFailPoint` for `failCommand`, in builds for tests only: commands of clients fail, or their connections close.
 //!
 //! Beside MongoDB's `failCommands`, `appName`, `errorCode`, `errorLabels`, `writeConcernError`, `closeConnection`, `blockConnection` and
-//! `blockTimeMS` there is `afterCommand: true`: the command runs before its connection closes. `getParameter` tells drivers' tests that there
-//! are such commands.
+//! `blockTimeMS` there is `afterCommand: true`: the command runs before its connection closes. `getParameter` tells drivers' tests that
+//! there are such commands.
 
 use crate::command::Command;
 use crate::reply::{self, BAD_VALUE, Failure, Reply, TRANSIENT};
@@ -13,12 +13,12 @@ use bson::{Bson, Document, doc};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// How often it acts.
+/// How often the fail point acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Always,
     Times(i64),
-    /// after as many commands
+    /// always, after this many commands
     Skip(i64),
 }
 
@@ -28,7 +28,7 @@ struct Armed {
     data: Document,
 }
 
-/// What befalls a command.
+/// What the fail point does to a command.
 #[derive(Debug, PartialEq)]
 pub struct Fault {
     /// a time to wait first
@@ -80,7 +80,7 @@ impl FailPoint {
         Ok(reply::ok(doc! {}))
     }
 
-    /// What befalls a command of a client whose program has this name.
+    /// What the fail point does to a command of a client whose program has this name.
     pub fn of(&self, command: &Command, program: Option<&str>) -> Fault {
         let mut none = Fault { pause: None, effect: Effect::Nothing };
         let mut armed = self.0.lock().unwrap_or_else(PoisonError::into_inner);

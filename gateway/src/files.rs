@@ -8,7 +8,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 /// Files that are neither a client's connection nor one to the router.
 const OTHER: usize = 64;
 
-/// The fewest clients that the gateway starts for.
+/// The gateway does not start if there are files for fewer clients than this, unless fewer are configured.
 const FEWEST: usize = 16;
 
 /// Raises the limit as far as the operating system allows, and returns it.
@@ -24,7 +24,8 @@ pub fn raise() -> usize {
     limit.current.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
-/// Lowers the numbers of clients to what this limit of open files has room for, in proportion; says so if that is less than was asked for.
+/// Lowers the limits of clients in proportion to what this limit of open files allows; returns a warning if that was necessary. An error if
+/// there is too little room.
 pub fn fit(options: &mut Options, files: usize) -> Result<Option<String>, String> {
     // A session whose statement is cancelled has another connection for that.
     let own = OTHER + 2 * options.pool_size + 2 * options.max_logins;

@@ -1,4 +1,4 @@
-//! What all connections share.
+//! The state that all connections share.
 
 use crate::clock::Clock;
 use crate::executor::Executor;

@@ -1,4 +1,4 @@
-//! Lines of the log that clients can cause: of each kind at most ten a second, then their number.
+//! Lines of the log that clients can cause: of each kind at most ten a second are written, and then the number of omitted ones.
 
 use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
@@ -22,13 +22,13 @@ struct State {
 /// Clients that break a rule.
 pub static CLIENTS: Log = Log::new();
 
-/// Logins that are refused: breaking rules does not hide them.
+/// Logins that are refused. They have a limit of their own, so that clients cannot hide them by other lines.
 pub static LOGINS: Log = Log::new();
 
 /// Connections that cannot be accepted.
 pub static ACCEPTS: Log = Log::new();
 
-/// What a line is preceded by.
+/// Whether a line is written, and the number of omitted lines to be reported before it.
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
     No,
@@ -67,10 +67,10 @@ impl Log {
     }
 }
 
-/// The longest line.
+/// The length of the longest line, in bytes.
 const MAX_LINE: usize = 1_000;
 
-/// The text as one line: what a client has sent, such as a name, makes no other one, and moves no cursor of a terminal.
+/// The text as one line, with control characters escaped: text of a client, such as a name, cannot forge a line or control a terminal.
 fn printable(text: &str) -> String {
     let mut line = String::new();
     for character in text.chars() {

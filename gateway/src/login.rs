@@ -64,7 +64,7 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// The time for the question whether a router is ready.
+/// How long to wait for the answer of a router that is asked whether it is ready.
 const READY: Duration = Duration::from_secs(1);
 
 static SESSIONS: AtomicU64 = AtomicU64::new(1);
@@ -73,11 +73,11 @@ fn next_id() -> u64 {
     SESSIONS.fetch_add(1, Ordering::Relaxed)
 }
 
-/// A login of which the router has sent its challenge.
+/// A login to which the router has sent its challenge.
 pub struct Login {
     channel: Channel,
     router: Router,
-    /// of the password, from the challenge
+    /// salt and iterations of the password, from the challenge
     salt: Vec<u8>,
 }
 
@@ -120,7 +120,7 @@ async fn receive(channel: &mut Channel) -> Result<Message, Refusal> {
     }
 }
 
-/// True, after a pause, if an attempt that was refused should be repeated: the routers restart, or one takes another's place.
+/// True if a refused attempt should be repeated, because the routers restart or fail over; returns after a pause then.
 async fn again(refusal: &Refusal, until: Instant) -> bool {
     let again = refusal.is_of_restart() && Instant::now() < until;
     if again {
@@ -213,7 +213,7 @@ async fn is_another_ready(routers: &Routers, router: &Router) -> bool {
     false
 }
 
-/// True if a router takes logins, whatever it is.
+/// True if a router accepts logins, whether it is a primary or a standby.
 async fn is_ready(router: &Router) -> bool {
     let ask = async {
         match router.connect().await {

@@ -1,7 +1,7 @@
 //! `docshard-gateway`: MongoDB's clients connect to it as to a mongos, and it runs their commands at a router of docshard.
 //!
-//! It is a process of its own: a parser that faces the network, with threads, does not belong into a PostgreSQL server.
-//! It knows framing, logins, pools and cursors, and no more: what a command means is `docshard.run_command_bson`.
+//! It is a process of its own, because a multi-threaded parser of data from the network does not belong into a PostgreSQL server.
+//! It knows framing, logins, pools, cursors and sessions; the router's function `docshard.run_command_bson` executes the commands.
 //!
 //! * [`options`], [`gateway`], [`server`], [`tls`]: arguments; accepting clients within limits.
 //! * [`wire`], [`connection`], [`command`], [`reply`], [`clock`]: MongoDB's protocol.

@@ -1,7 +1,7 @@
 //! The bytes of all messages together (`--message-memory`), of which a role has at most half.
 //!
-//! INVARIANT: a message takes its memory before it is read, and a reply while it still holds its session: so what is not counted is
-//! small messages, and one reply for each session.
+//! INVARIANT: memory is taken for a message before it is read, and for a reply while the session is still held. So only small messages, and
+//! one reply for each session, are not counted.
 
 use crate::reply::{Failure, MEMORY_LIMIT};
 use crate::shares::{Share, Shares};
@@ -11,16 +11,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// Messages up to this size take nothing.
+/// The size in bytes up to which messages are not counted.
 pub const SMALL: usize = 64 * 1024;
 
 /// The least that may be configured, in MiB: half of it holds the largest reply of a router, and a copy.
 pub const LEAST: usize = 256;
 
-/// How long a reply waits, which holds a session.
+/// How long a reply waits for memory; meanwhile it holds its session.
 const REPLY: Duration = Duration::from_secs(10);
 
-/// Whose messages they are.
+/// The client to whom messages belong.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
     Role(String),
@@ -35,7 +35,7 @@ pub fn new(mebibytes: usize) -> Memory {
     Shares::new(bytes, bytes / 2)
 }
 
-/// What a request and its reply hold.
+/// The memory that a request and then its reply have taken.
 #[derive(Debug)]
 pub struct Budget {
     memory: Arc<Memory>,

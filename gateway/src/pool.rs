@@ -1,23 +1,24 @@
 //! Sessions at the router, shared by all clients of a role.
 //!
-//! A session comes from a login that PostgreSQL has checked, and goes to the pool of that role: so a statement of a client runs in a
-//! session of exactly the role as which the client has logged in, and the gateway can open no session by itself.
+//! A session comes from a login that PostgreSQL has checked, and goes to the pool of that role. So a client's statement runs in a session
+//! of exactly the role as which the client has logged in, and the gateway cannot open sessions by itself.
 //!
-//! A client holds a session only while its statement runs, or its transaction (`Lease::pin`). Whoever finds none free waits, in order, for
-//! a bounded time. A cursor's statements go to the session that has the cursor (`wanted`).
+//! A client holds a session only while its statement or its transaction runs (`Lease::pin`). If none is free, clients wait in order, for a
+//! bounded time. A cursor's statements go to the session that has the cursor (`wanted`).
 //!
-//! No role keeps others out by what it owns ([`State::loser_to`]): at the limit a login of a role that owns fewer sessions takes the place of an
-//! idle one of the role that owns most. And none by what it runs ([`State::may_use_more`]): of the sessions that other roles do not use at the time, it uses at most three
-//! quarters, and the last eighth of all is for roles that use none. So a session is idle that a login of another role can replace.
+//! A role cannot exclude others by the sessions that it owns ([`State::loser_to`]): at the limit, a login of a role with fewer sessions
+//! replaces an idle session of the role that owns most. Nor by the sessions that it uses ([`State::may_use_more`]): a role uses at most
+//! three quarters of the sessions that other roles do not use at the time, and the last eighth of all sessions is for roles that use none.
+//! So there always is an idle session that a login of another role can replace.
 //!
-//! A client uses only the sessions of the generation of its login. A role's generation ends with its last session, and when the router
-//! has ended one of them: an administrator who withdraws a password ends the sessions that it opened, and a later login must not
-//! give its session to clients that have logged in before. It ends, too, when a session of another role with the same name comes.
-//! A generation comes back if the next login proves the same password of the same role (`Session::salt`, which each change of a password
-//! changes): so after a restart of the router one client's login serves all that had logged in before.
+//! A client uses only the sessions of the generation of its login. A role's generation ends with its last session, and when the router ends
+//! one of its sessions: an administrator who withdraws a password ends the sessions that were opened with it, and then the session of a
+//! later login must not serve clients that have logged in before. A generation also ends when a session of another role with the same name
+//! is added. It comes back if the next login proves the same password of the same role (`Session::salt`, which differs after each change of
+//! the password): so after a restart of the router, one client's login serves all clients that had logged in before.
 //!
-//! INVARIANT: the number of sessions is at most the limit. A session is idle, or leased, never both. Nobody waits who can be served. A pool that exists has a session,
-//! and all of them are of one generation and one role. An idle session is in no transaction.
+//! INVARIANT: the number of sessions is at most the limit. A session is either idle or leased. No client waits that could be served. A pool
+//! has at least one session, and all its sessions are of one generation and one role. An idle session is not in a transaction.
 
 use crate::backend::{End, Session};
 use postgres_protocol::Oid;
@@ -26,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 
-/// As whom a client uses sessions.
+/// The role and the generation with which a client uses sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub role: String,
@@ -36,7 +37,7 @@ pub struct Identity {
 
 #[derive(Debug)]
 struct Role {
-    /// what leases belong to
+    /// identifies the pool, so that leases of an earlier pool of the role are recognised
     number: u64,
     generation: u64,
     oid: Oid,
@@ -54,7 +55,7 @@ struct Waiter {
     send: oneshot::Sender<Lease>,
 }
 
-/// What the last generation of a role began with.
+/// The login with which the last generation of a role began.
 #[derive(Debug)]
 struct Proof {
     oid: Oid,
@@ -62,7 +63,7 @@ struct Proof {
     generation: u64,
 }
 
-/// The most roles whose last generation can come back.
+/// The number of roles from which on those without sessions are forgotten, so that their generation cannot come back.
 const MAX_PROOFS: usize = 10_000;
 
 #[derive(Debug)]
@@ -71,11 +72,11 @@ struct State {
     limit: usize,
     roles: HashMap<String, Role>,
     proofs: HashMap<String, Proof>,
-    /// the last generation of any role; none is another role's or password's
+    /// the last generation of any role; a generation belongs to one role and one password
     generation: u64,
     /// the last number of any pool
     number: u64,
-    /// by role, the number of sessions that are leased, and whose generation has ended
+    /// the number of leased sessions whose generation has ended, by role
     retired: HashMap<String, usize>,
 }
 
@@ -97,20 +98,20 @@ pub enum Unavailable {
     Timeout,
     /// the role has no session of the client's generation: the client must log in again
     NoSession,
-    /// the wanted session is gone
+    /// the wanted session has ended
     Gone,
-    /// all of the role's sessions have transactions, and there is room for another one, which a login brings
+    /// all of the role's sessions have transactions, and there is room for another session, which a login would add
     Pinned,
 }
 
 /// Which session is wanted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted<'a> {
-    /// this one only
+    /// only the session with this id; None: any
     pub id: Option<u64>,
     /// not one of these, if there are others
     pub avoid: Option<&'a HashSet<u64>>,
-    /// the client can log in again, which is better than to wait for the end of a transaction
+    /// the client can log in again instead of waiting for the end of a transaction
     pub can_log_in: bool,
 }
 
@@ -124,11 +125,11 @@ pub struct Lease {
     generation: u64,
 }
 
-/// At this length, those who have given up waiting are removed.
+/// From this length of the queue on, waiters that have given up are removed whenever it has doubled.
 const MANY_WAITING: usize = 64;
 
 impl Role {
-    /// The first waiter for whom a session is idle, and its place.
+    /// The position of the first waiter for whom a session is idle, and the session's position.
     fn servable(&self) -> Option<(usize, usize)> {
         if self.idle.is_empty() {
             return None;
@@ -137,7 +138,7 @@ impl Role {
         places.filter_map(|(number, place)| Some((number, place?))).next()
     }
 
-    /// The place of an idle session: this one, or the one that was used last.
+    /// The position of an idle session: the wanted one, or the most recently used one.
     fn place(&self, wanted: Option<u64>) -> Option<usize> {
         match wanted {
             None => self.idle.len().checked_sub(1),
@@ -145,7 +146,7 @@ impl Role {
         }
     }
 
-    /// A session is idle.
+    /// Adds an idle session.
     fn rest(&mut self, mut session: Session) {
         session.since = Instant::now();
         self.idle.push(session);
@@ -204,15 +205,15 @@ impl State {
         self.retired.values().sum::<usize>() + self.roles.values().map(|role| role.leased.len()).sum::<usize>()
     }
 
-    /// Whether a role may use one session more. It may always use one.
+    /// True if a role may use one more session. It may always use one.
     fn may_use_more(&self, role: &str) -> bool {
         let (own, all) = (self.used(role), self.all_used());
         let left = self.limit.saturating_sub(all - own);
         own == 0 || own < left - left.div_ceil(4) && all < self.limit - self.limit.div_ceil(8)
     }
 
-    /// At the limit, the role that loses its oldest idle session to another one's login: that of those with idle sessions which owns most, if
-    /// it does not own fewer then. For a role that has none, also another one's last session.
+    /// At the limit, the role that loses its oldest idle session to a login of another role: among roles with idle sessions the one that
+    /// owns most, if it still owns as many as the other role afterwards. A role without sessions may even take another role's last one.
     fn loser_to(&self, role: &str) -> Option<String> {
         let owned = |pool: &Role| pool.idle.len() + pool.leased.len();
         let own = self.roles.get(role).map_or(0, owned);
@@ -226,7 +227,7 @@ impl State {
         self.count() < self.limit || self.loser_to(role).is_some()
     }
 
-    /// A session has come back whose generation has ended.
+    /// Called when a leased session whose generation has ended is returned.
     fn retire(&mut self, role: &str) {
         if let Some(count) = self.retired.get_mut(role) {
             *count -= 1;
@@ -236,7 +237,7 @@ impl State {
         }
     }
 
-    /// The role that is served next: of those with a waiter that a session is idle for, the one that uses fewest.
+    /// The role that is served next: among roles with a waiter for whom a session is idle, the one that uses fewest sessions.
     fn next(&self) -> Option<String> {
         let servable = self.roles.iter().filter(|(name, pool)| pool.servable().is_some() && self.may_use_more(name));
         servable.min_by_key(|(name, _)| self.used(name)).map(|(name, _)| name.clone())
@@ -251,7 +252,7 @@ impl State {
         }
     }
 
-    /// A session has left a pool. Those who wait for what cannot come learn it from their closed channel.
+    /// Removes a session that has left a pool. Waiters for that session are dropped, and learn it from their closed channels.
     fn forget(&mut self, role: &str, id: u64) {
         let Some(pool) = self.roles.get_mut(role) else { return };
         pool.leased.remove(&id);
@@ -278,7 +279,7 @@ impl Pools {
         self.hold
     }
 
-    /// How long a command waits for one.
+    /// How long a command waits for a session.
     pub fn patience(&self) -> Duration {
         self.patience
     }
@@ -287,8 +288,8 @@ impl Pools {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the session of a login, and returns the generation of the role. At the limit it takes the place of an idle one of another role
-    /// that owns more; else it is closed, if the role has others. None if neither is possible.
+    /// Adds the session of a login, and returns the role's generation. At the limit, it replaces an idle session of another role that owns
+    /// more. If that is impossible, the session is closed, and the role goes on with its other sessions; None if it has no others.
     pub fn add(self: &Arc<Self>, role: &str, mut session: Session) -> Option<u64> {
         if session.end().is_some() {
             return None;
@@ -324,12 +325,12 @@ impl Pools {
         self.lease_such(who, Wanted { id, ..Wanted::default() }).await
     }
 
-    /// As [`Pools::lease`]. A client that cannot log in without an error waits for another one's login after a restart of the router.
+    /// Like [`Pools::lease`]. After a restart of the router, a client that cannot log in without an error waits for another client's login.
     pub async fn lease_such(self: &Arc<Self>, who: &Identity, such: Wanted<'_>) -> Result<Lease, Unavailable> {
         let until = tokio::time::Instant::now() + self.hold;
         loop {
             let mut added = std::pin::pin!(self.added.notified());
-            // From here on it misses none.
+            // From here on no added session is missed.
             added.as_mut().enable();
             match self.lease_now(who, such).await {
                 Err(Unavailable::NoSession) if !such.can_log_in && self.lock().may_come_back(who) => {
@@ -393,14 +394,14 @@ impl Pools {
     pub fn close_idle(&self, after: Duration) {
         let mut closed = Vec::new();
         for role in self.lock().roles.values_mut() {
-            // The one that was used last is taken first, so those in front have been idle for longest.
+            // The most recently used session is taken first, so those in front have been idle longest.
             let idle = role.idle.iter().take_while(|session| session.since.elapsed() >= after).count();
             let most = (role.idle.len() + role.leased.len()).saturating_sub(1);
             closed.extend(role.idle.drain(..idle.min(most)));
         }
     }
 
-    /// True if the sessions of the client's login are still used.
+    /// True if the generation of the client's login is the role's present one.
     pub fn is_current(&self, who: &Identity) -> bool {
         let state = self.lock();
         let pool = state.roles.get(&who.role);
@@ -421,7 +422,7 @@ impl Pools {
         Lease { session: Some(session), pools: self.clone(), role: role.to_owned(), number, generation }
     }
 
-    /// Takes a leased session back. Returns one whose statement has not ended.
+    /// Takes a leased session back. Returns it if its statement or transaction has not ended; the caller must close it.
     fn take_back(self: &Arc<Self>, role: &str, number: u64, mut session: Session) -> Option<Session> {
         let end = session.end();
         let state = &mut *self.lock();
@@ -444,7 +445,7 @@ impl Pools {
         (!session.is_usable()).then_some(session)
     }
 
-    /// Gives idle sessions to those who wait for them, as far as their roles may use them.
+    /// Gives idle sessions to waiters, as far as their roles may use more.
     fn serve(self: &Arc<Self>, state: &mut State) {
         while let Some(role) = state.next()
             && let Some(pool) = state.roles.get_mut(&role)
@@ -462,7 +463,7 @@ impl Pools {
         }
     }
 
-    /// The router has ended a session that is not in the pool any more.
+    /// Ends the role's generation, because the router has ended a session that is no longer in the pool.
     fn withdraw(&self, role: &str, number: u64) {
         let mut state = self.lock();
         if state.roles.get(role).is_some_and(|pool| pool.number == number) {
@@ -480,7 +481,7 @@ impl Lease {
         self.generation
     }
 
-    /// The session is for a transaction: others should not wait for it.
+    /// Marks the session as used by a transaction, so that other clients do not wait for it.
     pub fn pin(&mut self) {
         let id = self.session().id;
         let mut state = self.pools.lock();

@@ -1,4 +1,4 @@
-//! Replies that the gateway makes itself.
+//! Replies that the gateway makes itself, and labels of errors.
 
 use bson::{Bson, Document, RawDocument, doc};
 

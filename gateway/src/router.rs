@@ -1,7 +1,7 @@
 //! The routers, and connections to them.
 //!
-//! Several are tried in their order: the first one that can be reached serves, and goes on serving. One that says that it is a standby is
-//! tried last from then on.
+//! Routers are tried in their order. The first one that can be reached is used until it fails; one that is a standby is tried last from
+//! then on.
 
 use crate::tls;
 use std::io;
@@ -17,7 +17,7 @@ use tokio_rustls::TlsConnector;
 /// The time within which a router must accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A connection to a router, whatever it is over.
+/// A connection to a router: TCP, TLS or a Unix socket.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
@@ -41,7 +41,7 @@ pub struct Router {
 #[derive(Clone)]
 pub struct Routers {
     all: Arc<[Router]>,
-    /// the one that is tried first
+    /// the number of the router that is tried first
     current: Arc<AtomicUsize>,
     /// the password of the anonymous role, if the connection string has one
     pub password: Option<Vec<u8>>,
@@ -97,12 +97,12 @@ impl Routers {
         self.all[0].clone()
     }
 
-    /// The other routers, beginning behind this one.
+    /// The other routers, beginning with the one after this router.
     pub fn others(&self, router: &Router) -> impl Iterator<Item = &Router> {
         self.all.iter().cycle().skip(router.number + 1).take(self.all.len() - 1)
     }
 
-    /// This one does not serve: the next one is tried first.
+    /// Makes the next router the first one to be tried, if this router was.
     pub fn pass_over(&self, router: &Router) {
         let next = (router.number + 1) % self.all.len();
         let _ = self.current.compare_exchange(router.number, next, Ordering::Relaxed, Ordering::Relaxed);

@@ -42,7 +42,7 @@ pub struct Conversation {
 #[derive(Debug)]
 enum Step {
     Challenged(Login),
-    /// only an empty message of the client is missing
+    /// accepted; only an empty message of the client is still missing
     Accepted(Identity),
 }
 
@@ -54,7 +54,7 @@ pub struct User {
     pub database: String,
 }
 
-/// What a message leads to.
+/// The result of one message of a conversation.
 #[derive(Debug)]
 pub struct Turn {
     pub reply: Document,

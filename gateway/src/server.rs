@@ -14,10 +14,10 @@ use tokio::time::timeout;
 /// The time for the handshake of TLS.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// The time between two looks for what is no longer needed.
+/// The time between two removals of what is no longer needed.
 const SWEEP: Duration = Duration::from_secs(60);
 
-/// The time between two looks for transactions whose time is over.
+/// The time between two searches for transactions whose time is over.
 const TRANSACTIONS: Duration = Duration::from_millis(500);
 
 /// Accepts clients for ever.

@@ -15,7 +15,7 @@ pub struct Place {
     pub number: i64,
 }
 
-/// What a command is part of.
+/// The transaction or the numbered write to which a command belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     Nothing,
@@ -28,10 +28,10 @@ pub enum Part {
     },
 }
 
-/// The longest pipeline that a router takes. No command is looked through beyond its limits.
+/// The largest number of stages that a router accepts. Longer pipelines are not searched.
 pub const MAX_STAGES: usize = 1_000;
 
-/// The most sessions, cursors or users that a command may name, as in MongoDB.
+/// The largest number of sessions, cursors or users that a command may name, as in MongoDB.
 pub const MAX_NAMED: usize = 10_000;
 
 /// Levels of a read concern that a transaction may have.

@@ -1,7 +1,7 @@
-//! The sessions of clients that have transactions: of each, the last transaction, running or ended.
+//! The sessions of clients that have transactions, each with its last transaction, running or ended.
 //!
-//! A session is named by a UUID that a client has chosen, and belongs to the client's role. Only its last transaction is remembered: so a
-//! commit that is sent again, also by another connection, is answered as it was.
+//! A session is named by a UUID that a client has chosen, and belongs to the client's role. Its last transaction is remembered, so that a
+//! commit that is sent again, also by another connection, gets the same answer.
 //!
 //! INVARIANT: a role finds only its own sessions. Their number is limited for a role and for all; those used least recently are forgotten
 //! first, never one whose transaction is running.
@@ -20,18 +20,18 @@ use tokio::time::Instant;
 /// How long a session is remembered after its last use: what `hello` announces.
 const REMEMBERED: Duration = Duration::from_secs(60 * crate::hello::SESSION_MINUTES as u64);
 
-/// The most sessions of a role, and of all roles.
+/// The largest numbers of sessions of a role, and of all roles.
 const MAX_OF_ROLE: usize = 10_000;
 const MAX_SESSIONS: usize = 100_000;
 
-/// The time that a transaction has after the connection of its last statement was closed, for a statement by another one.
+/// After the connection of a transaction's last statement was closed, how long another connection may continue the transaction.
 const ORPHANED: Duration = Duration::from_secs(10);
 
-/// What a router knows a transaction by, if it has written there.
+/// Identifies a transaction at the router, if it has written to the router's own database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Xid {
     pub number: String,
-    /// of the router's write-ahead log: after a failover the number may be another transaction's
+    /// the timeline of the router's write-ahead log: after a failover, the number may belong to another transaction
     pub timeline: String,
 }
 
@@ -49,7 +49,7 @@ pub struct Active {
     pub lease: Lease,
     /// open cursors: id, database and collection
     pub cursors: Vec<(i64, String, String)>,
-    /// of the sessions that transactions may have
+    /// its share of the sessions that transactions may use
     pub _share: Share,
 }
 
@@ -61,7 +61,7 @@ pub struct Transaction {
     pub phase: Arc<tokio::sync::Mutex<Phase>>,
     /// true: whatever runs is cancelled, and the transaction is aborted
     killed: watch::Sender<bool>,
-    /// it may have no session at the router any more
+    /// the transaction has ended, so it has no session at the router
     is_over: AtomicBool,
     use_: Mutex<Use>,
 }
@@ -110,7 +110,7 @@ struct Entry {
 struct State {
     roles: HashMap<String, HashMap<Id, Entry>>,
     count: usize,
-    /// those that may have a session at the router, and their ends
+    /// the transactions that may have a session at the router
     running: Vec<Arc<Transaction>>,
 }
 
@@ -137,8 +137,8 @@ impl Sessions {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a transaction: returns it with its phase, which is `Aborted` until the caller changes it, and the one that the session
-    /// had before, which the caller must abort.
+    /// Begins a transaction. Returns it; its locked phase, which is `Aborted` until the caller changes it; and the session's previous
+    /// transaction, which the caller must abort.
     #[expect(clippy::type_complexity)]
     pub fn begin(
         &self,
@@ -172,7 +172,7 @@ impl Sessions {
         Ok((transaction, locked, last))
     }
 
-    /// The transaction that a further statement belongs to.
+    /// The transaction to which a further statement belongs.
     pub fn find(&self, role: &str, place: Place, connection: i32) -> Result<Arc<Transaction>, Failure> {
         let now = Instant::now();
         let mut state = self.lock();
@@ -199,7 +199,7 @@ impl Sessions {
         Ok((entry.last.place.number < place.number).then(|| entry.last.clone()))
     }
 
-    /// A transaction has ended.
+    /// Notes that a transaction has ended.
     pub fn ended(&self, transaction: &Arc<Transaction>) {
         transaction.is_over.store(true, Ordering::Relaxed);
         self.lock().running.retain(|running| !Arc::ptr_eq(running, transaction));
@@ -267,7 +267,8 @@ impl State {
         self.count = self.roles.values().map(HashMap::len).sum();
     }
 
-    /// Makes room for another session of a role: at a limit, a tenth of the role's, or of the one with the most, is forgotten.
+    /// Makes room for another session of a role. At the role's limit, a tenth of its sessions is forgotten; at the limit of all, a tenth of
+    /// those of the role that has most.
     fn make_room(&mut self, role: &str) {
         let of_role = self.roles.get(role).map_or(0, HashMap::len);
         let fullest = || self.roles.iter().max_by_key(|(_, sessions)| sessions.len()).map(|(role, _)| role.clone());

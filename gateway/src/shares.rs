@@ -1,9 +1,9 @@
-//! A limit that all clients share, and of which one client, a role or an address, has at most a part.
+//! A limit that all clients share, and of which one client (a role or an address) may use at most a part.
 //!
-//! INVARIANT: who waits for its own part holds nothing of the whole, so clients that have used theirs up delay no others. Both are
-//! given in the order of waiting. Nobody may wait while holding a share of the same limit.
+//! INVARIANT: a client that waits for its own part holds nothing of the whole, so clients that have used up their parts do not delay
+//! others. Part and whole are given in the order of waiting. Nobody may wait while it holds a share of the same limit.
 //!
-//! A limit may have a reserve, of which each client takes at most one: so a few clients with large parts leave something to others.
+//! A limit may have a reserve, of which each client takes at most one. So a few clients with large parts leave something to others.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -23,7 +23,7 @@ pub struct Shares<K> {
 #[derive(Debug)]
 struct Parts<K> {
     of: HashMap<K, Weak<Part>>,
-    /// at this length those that nobody uses are removed
+    /// when there are this many parts, those that nobody uses are removed
     full: usize,
 }
 
@@ -34,7 +34,7 @@ struct Part {
     reserved: Arc<Semaphore>,
 }
 
-/// The least number of parts that are looked through.
+/// With fewer parts than this, unused ones are not searched.
 const FEW: usize = 64;
 
 /// What was taken, until it is dropped.
@@ -49,14 +49,14 @@ impl<K: Hash + Eq + Clone> Shares<K> {
         Self::with_reserve(whole, part, 0)
     }
 
-    /// Of the whole, `reserve` are for clients one at a time.
+    /// Like [`Self::new`]; `reserve` of the whole form the reserve.
     pub fn with_reserve(whole: usize, part: usize, reserve: usize) -> Self {
         let parts = Mutex::new(Parts { of: HashMap::new(), full: FEW });
         let [general, reserve] = [whole - reserve, reserve].map(|count| Arc::new(Semaphore::new(count)));
         Self { whole: general, reserve, part: part.clamp(1, whole), parts }
     }
 
-    /// Waits until `count` are free. More than a client's part counts as all of it.
+    /// Takes `count` of the limit; waits until they are free. A count larger than a client's part takes the whole part.
     pub async fn take(&self, client: &K, count: usize) -> Share {
         let count = u32::try_from(count.min(self.part)).unwrap_or(u32::MAX);
         let part = self.part_of(client);
@@ -77,7 +77,7 @@ impl<K: Hash + Eq + Clone> Shares<K> {
         Share { _part: part, _permits: permits }
     }
 
-    /// Takes `count` if they are free, not of the reserve.
+    /// Takes `count` of the limit, without the reserve; None if they are not free.
     pub fn try_take(&self, client: &K, count: usize) -> Option<Share> {
         let count = u32::try_from(count.min(self.part)).unwrap_or(u32::MAX);
         let part = self.part_of(client);
@@ -102,7 +102,7 @@ impl<K: Hash + Eq + Clone> Shares<K> {
     }
 }
 
-/// What counts as one address: of IPv6 a network of 64 bits, in which one host may have any address.
+/// The address by which a client counts: for IPv6 its network of 64 bits, as one host may use any address of it.
 pub fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),

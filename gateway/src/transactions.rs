@@ -1,14 +1,15 @@
-//! Transactions over several commands: from its first statement to its end, a transaction has one session of its role for itself.
+//! Transactions of several commands. From its first statement to its end, a transaction has a session of its role to itself.
 //!
 //! Its isolation is REPEATABLE READ, as MongoDB's transactions read from one snapshot, and the second writer of a document fails.
 //! As in MongoDB, a statement that fails aborts the transaction.
 //!
-//! Labels tell drivers what they may repeat. `TransientTransactionError`, the whole transaction: RULE: only if it has surely not been
-//! committed. `UnknownTransactionCommitResult`, the commit: its result was lost, and asking again may tell it, from the status of the
-//! transaction's id. There is an id if the router's own database was written; otherwise a shard has decided, and nobody knows.
+//! Labels tell drivers what they may repeat. `TransientTransactionError`: the whole transaction. RULE: only if it was certainly not
+//! committed. `UnknownTransactionCommitResult`: the commit. Its result was lost, and the next attempt may find it by the status of the
+//! transaction's id. There is an id only if the router's own database was written; otherwise a shard has decided, and the result stays
+//! unknown.
 //!
-//! INVARIANT: a session leaves a transaction by COMMIT or ROLLBACK that the router has confirmed, or is closed. What a transaction leaves
-//! in its session is then what single commands leave: nothing. Cursors are closed before the commit, which would store their rest.
+//! INVARIANT: a session leaves a transaction by a COMMIT or ROLLBACK that the router has confirmed, or is closed. So a transaction leaves
+//! nothing behind in its session. Cursors are closed before the commit, which would otherwise store their remaining rows.
 
 use crate::backend::ServerError;
 use crate::command::Command;
@@ -35,20 +36,20 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
 const XID: &str = "SELECT pg_catalog.pg_current_xact_id_if_assigned(), \
     pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8)";
 
-/// The time for the ROLLBACK of a session that no statement runs in.
+/// How long to wait for a ROLLBACK in a session in which no statement runs.
 const ROLLBACK: Duration = Duration::from_secs(10);
 
-/// How long a commit that still runs is waited for by one that repeats it.
+/// How long a repeated commit waits for the end of the first one.
 const PROGRESS: Duration = Duration::from_secs(5);
 
-/// The most cursors that a transaction may have open.
+/// The largest number of open cursors of a transaction.
 const MAX_CURSORS: usize = 1_000;
 
 /// Codes after which MongoDB tells drivers to run the transaction again.
 pub const TRANSIENT_CODES: &[i32] =
     &[6, 7, 24, 89, 91, 112, 189, 202, 246, 251, 267, 290, 9001, 10107, 11600, 11602, 13435, 13436];
 
-/// A transaction whose phase is locked. It is aborted when this is dropped, unless a statement has succeeded, or it has ended.
+/// A transaction whose phase is locked. When this is dropped the transaction is aborted, unless `keep` is set or it has ended.
 struct Locked {
     transaction: Arc<Transaction>,
     phase: OwnedMutexGuard<Phase>,
@@ -58,7 +59,7 @@ struct Locked {
 }
 
 impl Locked {
-    /// Ends the transaction; returns what it had, if it was running.
+    /// Ends the transaction. Returns its session and cursors; None if it was not running.
     fn end(&mut self, phase: Phase) -> Option<Box<Active>> {
         self.sessions.ended(&self.transaction);
         if !matches!(*self.phase, Phase::Active(_)) {
@@ -75,7 +76,7 @@ impl Locked {
         }
     }
 
-    /// Rolls back, if it was running. Goes on if the caller is dropped.
+    /// Rolls the transaction back if it was running. The rollback continues if the caller is dropped.
     async fn abort(mut self) {
         if let Some(active) = self.end(Phase::Aborted) {
             let _ = tokio::spawn(roll_back(active)).await;
@@ -94,7 +95,7 @@ impl Drop for Locked {
     }
 }
 
-/// A session whose statement has not ended is closed instead, when its lease is dropped.
+/// Rolls a transaction back. A session whose statement has not ended is closed instead, when its lease is dropped.
 async fn roll_back(mut active: Box<Active>) {
     let session = active.lease.session();
     if !session.is_running() && session.end().is_none() {
@@ -226,7 +227,7 @@ impl Executor {
             Failure::new(POOL_TIMEOUT, message).labelled(TRANSIENT)
         };
         let share = timeout(self.pools.patience(), self.shares.take(&who.role, 1)).await.map_err(full)?;
-        // The clients of a session's cursors would have to wait.
+        // Clients with cursors in a session would have to wait while the transaction uses it.
         let avoid = self.cursors.sessions(&who.role);
         let such = Wanted { id: None, avoid: Some(&avoid), can_log_in: true };
         let mut lease = self.lease(who, such).await.map_err(|error| match error {
@@ -243,7 +244,7 @@ impl Executor {
         Locked { transaction, phase, sessions: self.sessions.clone(), cursors: self.cursors.clone(), keep }
     }
 
-    /// Waits for the end of another statement of the transaction.
+    /// Locks the phase of a transaction; waits for the end of another statement of it.
     async fn lock(&self, who: &Identity, connection: i32, place: Place) -> Result<Locked, Error> {
         let transaction = self.sessions.find(&who.role, place, connection)?;
         let busy = |_| {
@@ -253,7 +254,7 @@ impl Executor {
         let phase = timeout(self.pools.patience(), transaction.phase.clone().lock_owned()).await.map_err(busy)?;
         let is_others = matches!(&*phase, Phase::Active(active) if who.generation.is_some_and(|own| own != active.lease.generation()));
         let mut locked = self.locked(transaction, phase);
-        // The router has ended the sessions of the login that began it. Dropped, it is aborted.
+        // The router has ended the sessions of the login that began the transaction, or it was killed. Dropping `locked` aborts it.
         if is_others || locked.transaction.is_killed() && matches!(*locked.phase, Phase::Active(_)) {
             return Err(aborted(place.number).into());
         }
@@ -399,7 +400,7 @@ impl Executor {
         }
     }
 
-    /// A write with a transaction's number, but outside, ends an older transaction of its session.
+    /// Notes a numbered write outside of transactions: it ends an older transaction of its session.
     async fn note_write(&self, who: &Identity, place: Place) -> Result<(), Failure> {
         if let Some(before) = self.sessions.note_write(&who.role, place)? {
             self.kill(before).await;

@@ -1,14 +1,14 @@
-//! Work of the processor whose time grows with a message, or is long: outside the threads that serve connections, and only so much at a
-//! time that one client's leaves room for others'.
+//! Runs computations whose time grows with the size of a message, or is long, outside of the threads that serve connections. One client may
+//! use at most half of the threads for them.
 //!
-//! INVARIANT: what runs on the threads that serve connections ends soon, whatever a client has sent.
+//! INVARIANT: computations on the threads that serve connections end soon, whatever a client has sent.
 
 use crate::memory::{Owner, SMALL};
 use crate::shares::Shares;
 use std::io;
 use std::sync::Arc;
 
-/// The size of what takes long whatever its size is.
+/// The size that stands for work that takes long whatever its size.
 pub const LONG: usize = usize::MAX;
 
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ impl Work {
         Self { shares: Arc::new(Shares::new(threads, threads / 2)) }
     }
 
-    /// Does work on this many bytes. It goes on if nobody waits for it any more.
+    /// Runs work on this many bytes. It continues even if the caller is dropped.
     pub async fn run<T: Send + 'static>(
         &self,
         owner: &Owner,

@@ -74,6 +74,8 @@ pub struct Protocol {
     pub take_over: bool,
     /// how often a catalog in which the migration runs may be restored, whatever has become of it, and its router take over
     pub restores: u8,
+    /// instead of a restore with a take-over, the router fails over to a standby with the old catalog
+    pub promotes: bool,
     /// another chunk moves at the same time, between two other shards, which a scatter reads, too
     pub second: bool,
     /// the document `B` exists initially
@@ -226,6 +228,7 @@ impl Model for Protocol {
             recovery: Recovery::Idle,
             taken_over: false,
             replaced: false,
+            promoted: false,
             writers: vec![Writer::Idle; self.writers.len()],
             reader: if self.reader { Reader::Idle } else { Reader::Done },
             increments: 0,
@@ -328,6 +331,7 @@ impl Model for Protocol {
                 shard.txn = Txn::Prepared;
             }
             Event::TakeOver => next.taken_over = true,
+            Event::Restore if self.promotes => next.promote(),
             Event::Restore => next.restore(),
             Event::EndDoubt { commit: true } => next.commit(Side::Donor),
             Event::EndDoubt { commit: false } => next.roll_back(Side::Donor, true),

@@ -2,7 +2,9 @@
 
 use crate::world::{A, B, Pc, Recovery, Side, Txn, World, found};
 use crate::{Mechanism, Protocol};
-use docshard_core::cluster::migration::{Action, Part, State, action_after_take_over, next_action};
+use docshard_core::cluster::migration::{
+    Action, Part, State, action_after_failover, action_after_take_over, next_action,
+};
 
 /// Largest number of rounds of copying changes.
 const ROUNDS: u8 = 2;
@@ -196,6 +198,7 @@ impl Protocol {
                 Action::Abort => {
                     self.advance(&mut next, State::Running, State::Aborted);
                 }
+                Action::RollBackDonor => self.clean(&mut next, Side::Donor, State::Aborted),
                 Action::CommitDonor => next.commit(Side::Donor),
                 Action::CommitRecipient => next.commit(Side::Recipient),
                 Action::Flip => {
@@ -228,6 +231,9 @@ impl Protocol {
     fn action(&self, world: &World, state: State, donor: Part, recipient: Part) -> Action {
         if world.replaced && state == State::Running && !self.is_off(Mechanism::LookAfterTakeOver) {
             return action_after_take_over(found(donor), found(recipient));
+        }
+        if world.promoted && state == State::Running && !self.is_off(Mechanism::LookAfterTakeOver) {
+            return action_after_failover(found(donor), found(recipient));
         }
         next_action(state, donor, recipient)
     }

@@ -379,6 +379,8 @@ pub struct World {
     pub taken_over: bool,
     /// the router is another one than that of the coordinator, with an older catalog
     pub replaced: bool,
+    /// the catalog lost its last commits in a failover of the router
+    pub promoted: bool,
     /// clients that write
     pub writers: Vec<Writer>,
     /// a client that reads
@@ -544,6 +546,24 @@ impl World {
             let shard = self.shard_mut(side);
             (shard.session, shard.prepare_in_flight) = (false, false);
         }
+        for writer in &mut self.writers {
+            *writer = match writer {
+                Writer::Idle | Writer::Mapped { .. } => Writer::Idle,
+                Writer::Acknowledged => Writer::Acknowledged,
+                _ => Writer::Failed,
+            };
+        }
+        if self.reader != Reader::Done {
+            self.reader = Reader::Idle;
+        }
+    }
+
+    /// The router fails over to a standby whose catalog lacks the decision. The sessions of the former coordinator end some time later.
+    pub fn promote(&mut self) {
+        self.restores -= 1;
+        self.promoted = true;
+        self.kill_coordinator();
+        (self.state, self.map, self.recovery) = (State::Running, false, Recovery::Idle);
         for writer in &mut self.writers {
             *writer = match writer {
                 Writer::Idle | Writer::Mapped { .. } => Writer::Idle,

@@ -126,6 +126,24 @@ fn restores_of_an_old_catalog() {
     holds("Update, two restored catalogs", &protocol);
 }
 
+/// The router fails over to a standby that lacks the decision.
+#[test]
+fn failovers_of_the_router_to_a_standby_without_the_decision() {
+    for (writers, reader, present, crashes) in [
+        (vec![Update], true, false, 0),
+        (vec![Update, Insert], false, false, 0),
+        (vec![Update, Delete], false, true, 0),
+        (vec![Insert], false, false, 1),
+    ] {
+        let what = format!("{writers:?}, reader {reader}, {crashes} crashes, a failover of the router");
+        let protocol =
+            Protocol { writers, reader, present, crashes, restores: 1, promotes: true, ..Protocol::default() };
+        holds(&what, &protocol);
+    }
+    let protocol = Protocol { writers: vec![Update], restores: 1, promotes: true, ..Protocol::default() };
+    resolves("a failover of the router", &protocol);
+}
+
 #[test]
 fn every_move_resolves() {
     for (what, protocol) in [
@@ -248,5 +266,6 @@ fn without_the_outcome_in_the_sweep() {
 #[test]
 fn without_looking_at_the_shards_after_a_take_over() {
     let protocol = Protocol { restores: 1, ..Protocol::default() };
-    breaks(&[Mechanism::LookAfterTakeOver], WRITES, protocol);
+    breaks(&[Mechanism::LookAfterTakeOver], WRITES, protocol.clone());
+    breaks(&[Mechanism::LookAfterTakeOver], WRITES, Protocol { promotes: true, ..protocol });
 }

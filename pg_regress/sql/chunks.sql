@@ -1,4 +1,4 @@
--- Splitting and merging chunks, and refused moves. (Moves need several servers: tests/tests/migration.rs.)
+-- Splitting and merging chunks, and refused moves. (Moves need several servers: tests/tests/migration/.)
 CREATE VIEW bounds AS
 SELECT min, max FROM docshard.chunks WHERE namespace = 'chunks.c' ORDER BY min::text;
 

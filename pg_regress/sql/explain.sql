@@ -91,6 +91,13 @@ SELECT docshard.find('ex.inbox', '{"recipient": "user4"}', '{"sort": {"sent": -1
 SELECT docshard.find('ex.inbox', '{"from": "user1"}', '{"sort": {"sent": -1}, "skip": 1, "limit": 3, "projection": {"sent": 1}}');
 SELECT docshard.find('ex.inbox', '{}', '{"sort": {"from": 1, "sent": 1}, "skip": 140, "limit": 3, "projection": {"from": 1, "recipient": 1}}');
 SELECT docshard.count_documents('ex.inbox', '{"from": "user1"}'), docshard.count_documents('ex.inbox', '{}', '{"skip": 10, "limit": 900}');
+-- The variables and the collation of a distinct and of a write are those of the command: under a collation, no bound of a string targets a shard.
+SELECT left(r ->> 'errmsg', 60) AS error, r #>> '{queryPlanner,winningPlan,reason}' AS reason, r #>> '{queryPlanner,winningPlan,targetedShards}' AS shards
+  FROM (VALUES ('{"distinct": "inbox", "key": "from", "query": {"recipient": "USER4"}, "collation": {"locale": "en", "strength": 2}}'),
+               ('{"update": "inbox", "updates": [{"q": {"recipient": "USER4"}, "u": {"$set": {"x": 1}}, "multi": true, "collation": {"locale": "en", "strength": 2}}]}'),
+               ('{"delete": "inbox", "deletes": [{"q": {"$expr": {"$eq": ["$recipient", "$$who"]}}, "limit": 0}], "let": {"who": "user4"}}'),
+               ('{"findAndModify": "inbox", "query": {"$expr": {"$eq": ["$recipient", "$$who"]}}, "remove": true, "let": {"who": "user4"}}')) AS commands (command),
+       docshard.run_command('ex', json_build_object('explain', command::json)) r;
 DROP FUNCTION unnumbered;
 DROP FUNCTION targets;
 SELECT docshard.drop_database('ex');

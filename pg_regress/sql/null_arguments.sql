@@ -23,7 +23,7 @@ SELECT docshard.drop_collection('nulls.c');
 -- of the first list.
 DO $$
 DECLARE
-    meaningful CONSTANT text[] := ARRAY['accept_router verifier', 'dismantle confirm', 'enable_sharding primary', 'expire_now ns', 'move_range max',
+    meaningful CONSTANT text[] := ARRAY['accept_router verifier', 'check_metadata_consistency ns', 'dismantle confirm', 'enable_sharding primary', 'expire_now ns', 'move_range max',
                                         'move_range min', 'set_setting value', 'shard_draining_status shard', 'unshard_collection shard', 'update_zone_key_range zone'];
     -- They return null for null, as PostgreSQL's conversions do.
     conversions CONSTANT text[] := ARRAY['date', 'decimal', 'error_code', 'object_id', 'to_numeric', 'to_timestamptz'];

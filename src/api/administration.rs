@@ -1,6 +1,7 @@
 //! SQL functions for administration: a row for each, with its arguments and the operation whose result it returns as JSON.
 //!
-//! A null is refused, but for `options`. Functions marked as nullable accept null for some arguments; there each is an `Option`.
+//! Null arguments are refused, except for `options`. Functions marked as nullable accept null for some arguments; all their arguments are
+//! `Option`s.
 
 use super::{json_functions, required, run};
 use crate::catalog::cluster::addresses;
@@ -130,7 +131,7 @@ json_functions! {
         with_options(&options, &table::CONFIGURE_COLLECTION_BALANCING, |options| balancer::configure(ns, options));
 }
 
-/// A function of its own: the one without options stays as it was released.
+/// A second function of the same name: the one without options stays as it was released.
 #[pg_extern(name = "accept_shard", volatile, parallel_unsafe, requires = ["catalog"])]
 fn accept_shard_with_options(_nulls: Option<NoNulls>, name: &str, options: Json) -> Json {
     run(|| {

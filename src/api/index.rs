@@ -57,7 +57,7 @@ fn restore_document(
 
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 5, requires = ["schemas"])]
 fn has_index_entries(doc: RawJsonb, keys: &str, fcinfo: pg_sys::FunctionCallInfo) -> bool {
-    with_index(fcinfo, keys, |index| Ok(index.is_apart(document(&doc)?)))
+    with_index(fcinfo, keys, |index| Ok(index.has_entries_of(document(&doc)?)))
 }
 
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 20, requires = ["schemas"])]

@@ -2,7 +2,7 @@
 
 use super::given;
 use crate::pg::error::Raise as _;
-use crate::shard::measure;
+use crate::shard::{accesses, measure};
 use docshard_core::routing::protocol::measure::FindSplitPoints;
 use pgrx::prelude::*;
 
@@ -31,6 +31,17 @@ fn storage_space(
 ) -> TableIterator<'static, (name!(documents, i64), name!(stored, i64), name!(indexes, i64), name!(free, i64))> {
     let space = measure::space(collection).unwrap_or_else(|e| e.raise());
     TableIterator::once((space.documents, space.stored, space.indexes, space.free))
+}
+
+#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, strict, requires = ["catalog"])]
+fn sampled_accesses(
+    most: i32,
+) -> TableIterator<
+    'static,
+    (name!(collection, i32), name!(key, Option<Vec<u8>>), name!(reads, i64), name!(writes, i64), name!(samples, i64)),
+> {
+    let sampled = accesses::sampled(most).unwrap_or_else(|e| e.raise());
+    TableIterator::new(sampled.into_iter().map(|one| (one.collection, one.key, one.reads, one.writes, one.samples)))
 }
 
 #[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, requires = ["catalog"])]

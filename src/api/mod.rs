@@ -63,7 +63,7 @@ macro_rules! shard_functions {
 }
 use shard_functions;
 
-/// Returns an error for a null argument: for functions that accept a null for another one. The others have a
+/// Returns the argument, or an error if it is null. Used by functions that accept a null for another argument; the others have a
 /// [`NoNulls`](crate::pg::datum::nulls::NoNulls), or are STRICT.
 fn required<T>(argument: Option<T>, name: &str) -> Result<T> {
     argument.ok_or_else(|| Error::null_argument(name))

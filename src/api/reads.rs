@@ -12,8 +12,8 @@ use crate::pg::spi::cursor;
 use docshard_core::values::document::field_order::{Keeping, keeps_order};
 use pgrx::prelude::*;
 
-/// The results of a read, one by one. A command's cursor may begin and end after the command: its documents keep their order as those that
-/// the command itself returns.
+/// The results of a read, one by one. A command's cursor may be read after the command has ended. Its documents keep the order of their
+/// fields, like those that the command itself returns.
 fn results<S: 'static>(
     begin: impl FnOnce() -> Result<S>,
     next: impl Fn(&mut S) -> Result<Option<RawJsonb>> + 'static,

@@ -9,8 +9,8 @@ use crate::pg::memory::aggregate_state;
 use crate::shard::placement::{Placement, check_read};
 use crate::shard::updating::{self, Updating};
 use crate::shard::{
-    access, clone_parts, documents, donor_delete, index_range, inspect, once, pipeline, recipient_load, router_lock,
-    share_load, table, writing,
+    access, accesses, clone_parts, documents, donor_delete, index_range, inspect, once, pipeline, recipient_load,
+    router_lock, share_load, table, writing,
 };
 use crate::storage::lock::{self, Tag};
 use crate::storage::rows::{FoundRow, TableRow, capture};
@@ -51,6 +51,13 @@ shard_functions! {
     [stable, parallel_safe] at_version(collection: i32, token: i64, version: i64) -> bool =>
         check_read(collection, Placement { token, version }).map(done);
 
+    /// As `at_version`.
+    [stable, parallel_safe, strict] at_keys(collection: i32, token: i64, version: i64, keys: Array<'_, &[u8]>) -> bool => {
+        check_read(collection, Placement { token, version })?;
+        accesses::read_at(collection, keys.iter().flatten());
+        Ok(true)
+    };
+
     [stable, parallel_safe, strict] by_index(_index: &str) -> bool => Ok(true);
 
     [immutable, parallel_safe] load_library() -> bool => Ok(true);
@@ -75,6 +82,18 @@ shard_functions! {
         index_range::find(&FindByIndexRange { collection, token, version, lo, hi, search })
     };
 
+    [stable, parallel_unsafe, strict] find_in_index_range(
+        collection: i32, token: i64, version: i64, lo: Array<'_, &[u8]>, hi: Array<'_, &[u8]>, search: &str, keys_read: Array<'_, &[u8]>,
+    ) -> Option<Vec<u8>> => {
+        let (lo, hi, search) = (keys(&lo), keys(&hi), search.into());
+        let found = index_range::find(&FindByIndexRange { collection, token, version, lo, hi, search })?;
+        // If the shard declines, another statement follows, which is counted.
+        if found.is_some() {
+            accesses::read_at(collection, keys_read.iter().flatten());
+        }
+        Ok(found)
+    };
+
     [stable, parallel_unsafe, strict] run_pipeline(
         collection: i32, token: i64, version: i64, work: &str,
     ) -> SetOfIterator<'static, Vec<u8>> => {
@@ -91,7 +110,9 @@ shard_functions! {
         collection: Option<i32>, token: Option<i64>, version: Option<i64>, lo: Option<&[u8]>, hi: Option<&[u8]>,
     ) -> bool => {
         given!(collection, token, version);
-        writing::lock_and_check(collection, Placement { token, version }, lo, hi).map(done)
+        writing::lock_and_check(collection, Placement { token, version }, lo, hi)?;
+        accesses::write(collection, lo);
+        Ok(true)
     };
 
     [volatile, parallel_unsafe] lock_upsert(collection: i32, number: i64) => writing::lock_upsert(collection, number);

@@ -12,9 +12,9 @@ use crate::operation::inspect::{self, IndexStats};
 use crate::operation::table;
 use crate::pg::datum::json::Json;
 use crate::pg::datum::nulls::NoNulls;
-use crate::pg::error::Raise as _;
+use crate::pg::error::{Raise as _, Result};
 use crate::shard::health;
-use crate::status::{self, health::Health};
+use crate::status::{self, health::Health, load::LoadRow};
 use crate::store;
 use docshard_core::error::{Kind, error};
 use docshard_core::query::specification;
@@ -90,11 +90,7 @@ fn shard_health(
 > {
     let health = run(|| {
         check_router()?;
-        let limit = u64::try_from(timeout_ms)
-            .ok()
-            .filter(|ms| (1..=60_000).contains(ms))
-            .ok_or_else(|| error!(Kind::BadValue, "timeout_ms must be from 1 to 60000, not {timeout_ms}"))?;
-        status::health::of_shards(Duration::from_millis(limit))
+        status::health::of_shards(time_limit(timeout_ms)?)
     });
     TableIterator::new(health.into_iter().map(|Health { shard, latency_ms, reachable, node, last_contact, error }| {
         let text = |name: &str| node[name].as_str().map(str::to_owned);
@@ -145,6 +141,40 @@ fn check_metadata_consistency(
         let details = Json::new(serde_json::Value::Object(details).to_string());
         (kind.to_owned(), namespace, shard, description, details, repair.map(|repair| repair.to_string()))
     }))
+}
+
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn chunk_load(
+    _nulls: Option<NoNulls>,
+    timeout_ms: default!(i32, "2500"),
+) -> TableIterator<
+    'static,
+    (
+        name!(namespace, Option<String>),
+        name!(shard, String),
+        name!(min, Option<Json>),
+        name!(max, Option<Json>),
+        name!(reads, f64),
+        name!(writes, f64),
+        name!(share, Option<f64>),
+        name!(note, Option<String>),
+        name!(min_key, Option<Vec<u8>>),
+    ),
+> {
+    let rows = run(|| {
+        check_router()?;
+        status::load::of_chunks(time_limit(timeout_ms)?)
+    });
+    TableIterator::new(rows.into_iter().map(|LoadRow { namespace, shard, chunk, reads, writes, share, note }| {
+        let (min, max, key) = chunk.map_or((None, None, None), |(min, max, key)| (Some(min), Some(max), Some(key)));
+        (namespace, shard, min.map(Json::new), max.map(Json::new), reads, writes, share, note, key)
+    }))
+}
+
+/// The time for which shards are asked.
+fn time_limit(ms: i32) -> Result<Duration> {
+    let limit = u64::try_from(ms).ok().filter(|ms| (1..=60_000).contains(ms)).map(Duration::from_millis);
+    limit.ok_or_else(|| error!(Kind::BadValue, "timeout_ms must be from 1 to 60000, not {ms}"))
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
@@ -288,6 +318,6 @@ extension_sql_file!("../../sql/index_usage.sql", name = "index_usage", requires 
 extension_sql_file!(
     "../../sql/views.sql",
     name = "views",
-    requires = ["catalog", bound_json, list_settings, shard_health]
+    requires = ["catalog", bound_json, list_settings, shard_health, chunk_load]
 );
 extension_sql_file!("../../sql/config.sql", name = "config", requires = ["views"]);

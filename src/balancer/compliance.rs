@@ -31,7 +31,7 @@ pub fn collection_status(ns: &str) -> Result<CollectionStatus> {
         sizes::measure(shard, collection, COUNTED_OFTEN_MB)?;
     }
     let (unavailable, pairs) = (&|_| false, &|_| BTreeSet::new());
-    let none = Exceptions { unavailable, resting: &|_| false, pinned: &|_, _| false, pairs };
+    let none = Exceptions { unavailable, settling: &|_| false, resting: &|_| false, pinned: &|_, _| false, pairs };
     let cluster = view.describe(&none);
     let policy::Collection { chunk_size, balance, .. } = cluster.collections[0];
     Ok(CollectionStatus { chunk_size_mb: chunk_size >> 20, balance, compliance: policy::compliance(&cluster, 0) })

@@ -6,6 +6,7 @@
 //! 2. The catalog is read, and tables that have changed according to PostgreSQL's statistics are measured. A shard that fails is
 //!    skipped.
 //! 3. Splits. A chunk with only one key is marked jumbo. After splits the round ends.
+//!    If the setting `balancer_mode` is `load`, the load of chunks is measured ([`load`]), and hot ones are split at the median of their accesses.
 //! 4. Moves: disjoint pairs of shards move at the same time ([`moving`]), until the policy has no more moves. A chunk is
 //!    measured exactly before it moves; after that, and after each move, the policy is asked again.
 //! 5. If there is nothing to split or move: neighbours that have been tiny for `merge_delay_s` are merged.
@@ -21,6 +22,7 @@
 mod backoff;
 mod compliance;
 pub mod control;
+mod load;
 mod measured;
 mod moving;
 mod steps;
@@ -70,6 +72,7 @@ pub struct Balancer {
     goal: Goal,
     paused_until: Option<Instant>,
     measured: Measured,
+    loads: load::Measured,
     /// The time since which a chunk has been tiny.
     tiny: HashMap<(i32, Vec<u8>), Instant>,
     /// The resting shards and collections, for `balancer_status()`.
@@ -126,6 +129,7 @@ impl Balancer {
             return Ok(false);
         }
         self.measure(&mut view);
+        self.measure_loads(&mut view);
         let plan = policy::plan(&self.describe(&view, &|_| false));
         let done = if !plan.splits.is_empty() {
             Ok(self.split(&view, &plan.splits))
@@ -295,6 +299,7 @@ impl Balancer {
     fn describe(&self, view: &View, busy: &dyn Fn(ShardId) -> bool) -> policy::Cluster {
         view.describe(&Exceptions {
             unavailable: &|shard| busy(shard) || self.is_resting(&shard),
+            settling: &|shard| self.loads.is_settling(shard),
             resting: &|collection| self.collections.is_resting(&collection),
             pinned: &|collection, min| self.pinned.contains_key(&(collection, min.to_vec())),
             pairs: &|collection| {
@@ -318,6 +323,7 @@ impl Balancer {
             let outcome = match split.cut {
                 Cut::Parts(parts) => steps::split(shard, collection, chunk, parts),
                 Cut::Zones => steps::split_at_zones(collection, chunk),
+                Cut::Load => steps::split_by_load(&view.loads, collection, chunk),
             };
             match outcome {
                 Ok(()) => {

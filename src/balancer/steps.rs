@@ -4,6 +4,7 @@ use super::control;
 use super::view::View;
 use crate::catalog::change::{self, Locked};
 use crate::catalog::cluster::shard::Shard;
+use crate::catalog::collections::loads::Loads;
 use crate::catalog::collections::sizes::{self, Chunk, Collection};
 use crate::catalog::collections::{chunks, zones};
 use crate::migration::MoveRequest;
@@ -12,6 +13,7 @@ use crate::pg::transaction;
 use crate::store;
 use docshard_core::cluster::balancer::{self as policy, Reason};
 use docshard_core::cluster::chunk_map::Chunk as MapChunk;
+use docshard_core::cluster::load::Division;
 use docshard_core::values::key::KeyPattern;
 use serde_json::json;
 
@@ -33,6 +35,19 @@ pub(super) fn split_at_zones(collection: &Collection, chunk: &Chunk) -> Result<(
     with_locked(collection, chunk, |locked, pattern| {
         let points = zones::of(&collection.namespace)?.cuts(&chunk.min, &chunk.max);
         chunks::split(locked, &collection.namespace, pattern, &points).map(drop)
+    })
+}
+
+/// Splits a chunk at the median of its accesses.
+pub(super) fn split_by_load(loads: &Loads, collection: &Collection, chunk: &Chunk) -> Result<()> {
+    let load = loads.of_chunk(collection.id, &chunk.min);
+    let Some(Division::At(bound, ..)) = load.map(|load| &load.division) else { return Ok(()) };
+    if *bound >= chunk.max {
+        return Ok(());
+    }
+    control::show(&format!("splitting a busy chunk of {}", collection.namespace));
+    with_locked(collection, chunk, |locked, pattern| {
+        chunks::split(locked, &collection.namespace, pattern, std::slice::from_ref(bound)).map(drop)
     })
 }
 
@@ -97,7 +112,7 @@ pub(super) fn request(view: &View, step: &policy::Move, bytes_per_second: u64) -
         min,
         max,
         to: step.to,
-        force_jumbo: step.reason != Reason::Evenness,
+        force_jumbo: matches!(step.reason, Reason::Zone | Reason::Draining),
         bytes_per_second,
         reason: step.reason.name().into(),
     }

@@ -3,6 +3,7 @@
 use crate::catalog::cache;
 use crate::catalog::cluster::settings;
 use crate::catalog::cluster::shard::Shard;
+use crate::catalog::collections::loads::Loads;
 use crate::catalog::collections::sizes::{self, Collection};
 use crate::catalog::collections::zones;
 use crate::migration;
@@ -10,6 +11,7 @@ use crate::pg::error::Result;
 use crate::store::migrations::Range;
 use docshard_core::cluster::balancer as policy;
 use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::cluster::load::{ChunkLoad, Division};
 use docshard_core::cluster::zone::ZoneMap;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
@@ -26,6 +28,9 @@ pub(super) struct View {
     in_move: HashSet<ShardId>,
     /// Ranges that are not moved for a while, after failed moves.
     resting: Vec<Range>,
+    /// Collections are balanced by load, not by bytes.
+    pub(super) by_load: bool,
+    pub(super) loads: Rc<Loads>,
 }
 
 /// The data from which the policy decides where chunks belong. When it changes, chunks that were moved recently may move again.
@@ -39,6 +44,8 @@ pub(super) struct Goal {
 /// The objects that the policy must skip for reasons that are not in the catalog.
 pub(super) struct Exceptions<'a> {
     pub(super) unavailable: &'a dyn Fn(ShardId) -> bool,
+    /// True for a shard whose load a move has changed lately.
+    pub(super) settling: &'a dyn Fn(ShardId) -> bool,
     /// True for a resting collection.
     pub(super) resting: &'a dyn Fn(i32) -> bool,
     /// True for a pinned chunk, by its collection and lower bound.
@@ -59,6 +66,8 @@ impl View {
             zones_of_shards: zones::of_shards()?,
             in_move: migration::busy_shards()?.into_iter().collect(),
             resting: migration::resting_ranges()?,
+            by_load: settings::get("balancer_mode")? == "load",
+            loads: Rc::default(),
         })
     }
 
@@ -71,6 +80,15 @@ impl View {
     pub(super) fn is_resting(&self, collection: i32, min: &[u8], max: &[u8]) -> bool {
         let overlaps = |range: &Range| min < range.max.as_slice() && range.min.as_slice() < max;
         self.resting.iter().any(|range| range.collection == collection && overlaps(range))
+    }
+
+    fn load_of(&self, collection: &Collection, chunk: &sizes::Chunk) -> policy::Load {
+        let load = self.loads.of_chunk(collection.id, &chunk.min);
+        let halves = |load: &ChunkLoad| match load.division {
+            Division::At(_, below, above) => Some((below, above)),
+            Division::OneKey(_) | Division::Unknown => None,
+        };
+        load.map_or_else(policy::Load::default, |load| policy::Load { total: load.total(), halves: halves(load) })
     }
 
     pub(super) fn goal(&self) -> Goal {
@@ -95,6 +113,8 @@ impl View {
             max_bytes: shard.max_size_mb.map(|mb| u64::from(mb.unsigned_abs()) * MB),
             unavailable: self.in_move.contains(&shard.id) || (except.unavailable)(shard.id),
             zones: self.zones_of_shards.get(&shard.id).unwrap_or(&none).iter().map(|zone| number(zone)).collect(),
+            other_load: self.loads.of_others(shard.id),
+            settling: (except.settling)(shard.id),
         });
         let shards = shards.collect();
         let collections = self.collections.iter().map(|collection| {
@@ -108,12 +128,14 @@ impl View {
                 jumbo: chunk.jumbo,
                 pinned: (except.pinned)(collection.id, &chunk.min),
                 resting: self.is_resting(collection.id, &chunk.min, &chunk.max),
+                load: self.load_of(collection, chunk),
             };
             // A resting collection is described without chunks, so that nothing is planned for it.
             let is_resting = (except.resting)(collection.id);
             policy::Collection {
                 chunk_size: collection.chunk_size_mb.map_or(self.chunk_size_mb, |mb| u64::from(mb.unsigned_abs())) * MB,
                 balance: collection.balance,
+                by_load: self.by_load,
                 chunks: if is_resting { Vec::new() } else { collection.chunks.iter().map(&mut chunk).collect() },
                 resting: (except.pairs)(collection.id),
             }

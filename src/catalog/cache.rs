@@ -28,7 +28,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// With this number of changed chunks or more, all chunks are read instead.
+/// If at least this many chunks have changed, all chunks are read instead.
 const MANY_CHANGES: usize = 1000;
 
 struct Entry {
@@ -77,7 +77,7 @@ pub fn require_access() -> Result<()> {
     if store::may_use() { Ok(()) } else { Err(missing_grant::no_access()) }
 }
 
-/// Announces a change of shards, settings or grants, which belongs to no single collection.
+/// Announces a change of the catalog: every backend checks its cached metadata again.
 pub fn announce() {
     if let Some(relation) = store::relation(c"collections") {
         invalidation::announce(relation);
@@ -304,7 +304,7 @@ fn whole_map(collection: i32) -> Result<ChunkMap> {
     failed.map_or_else(|| map, Err)
 }
 
-/// The cached map with the chunks that have changed since. None if there are many, or if they conflict with the map.
+/// The cached map, updated with the chunks that have changed since. None if these are too many, or conflict with the map.
 fn changed_map(collection: i32, cached: &Collection) -> Result<Option<Rc<ChunkMap>>> {
     let mut changed = chunks::read_changed(collection, cached.revision, MANY_CHANGES)?;
     if changed.is_empty() {

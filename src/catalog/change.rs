@@ -1,11 +1,11 @@
 //! The protocol for changes of metadata: lock, write, advance the revision, announce.
 //!
-//! RULE: a transaction that changes a collection's chunks, placements or indexes first locks the collection's row ([`lock`]), and
-//! ends with [`touch`]. So changes of one collection are serialized, and every cached map is invalidated. The range of a deleted
-//! chunk is covered by chunks of a newer revision.
+//! RULE: a transaction that changes a collection's chunks, placements or indexes first locks the collection's row ([`lock`]), and ends with
+//! [`touch`]. So changes of one collection are serialized, and every cached map is invalidated. Whoever deletes a chunk also gives the new
+//! revision to chunks that cover its range: a cache reads only chunks of newer revisions.
 //!
-//! INVARIANT: a copy of the router changes nothing: [`lock`], [`touch`] and [`log`] refuse it. [`lock`] also refuses a database
-//! whose keeper does not hold the shards' locks, and which may be a copy.
+//! INVARIANT: a copy of the router changes nothing: [`lock`], [`touch`] and [`log`] refuse it. [`lock`] also refuses a database whose
+//! keeper does not hold the shards' locks: it may be a copy.
 
 use super::cache;
 use crate::catalog::cluster::identity;
@@ -25,7 +25,8 @@ thread_local! {
     static LOCKED: RefCell<(Epoch, Vec<i32>)> = RefCell::default();
 }
 
-/// True if this transaction has locked the collection's metadata. After a ROLLBACK TO it may be false nevertheless.
+/// True if this transaction has locked the collection's metadata. After a ROLLBACK TO SAVEPOINT, returns false even if the lock is still
+/// held.
 pub fn is_locked_here(collection: i32) -> bool {
     LOCKED.with_borrow(|(epoch, locked)| *epoch == epoch::now() && locked.contains(&collection))
 }
@@ -41,7 +42,7 @@ fn note_locked(collection: i32) {
 }
 
 /// Locks a collection's metadata.
-/// Errors: `NamespaceNotFound`; `NotWritablePrimary` at a copy of the router; `NotPrimaryOrSecondary` at one that may be a copy.
+/// Errors: `NamespaceNotFound`; `NotWritablePrimary` at a copy of the router; `NotPrimaryOrSecondary` at a database that may be a copy.
 pub fn lock(namespace: &str) -> Result<Locked> {
     identity::require_free()?;
     let locked = collections::lock(namespace)?.ok_or_else(|| cache::not_found(namespace))?;
@@ -52,17 +53,17 @@ pub fn lock(namespace: &str) -> Result<Locked> {
 /// Refuses a change while an index of the collection is being built. The remains of an interrupted build do not count.
 /// Errors: `ConflictingOperationInProgress`.
 pub fn refuse_while_building(id: i32, name: &str) -> Result<()> {
-    running_build(id)?.map_or(Ok(()), |build| Err(is_being_built(&build, name)))
+    running_build(id)?.map_or(Ok(()), |build| Err(index_is_being_built_error(&build, name)))
 }
 
-/// A build of an index of the collection that has a builder.
+/// The running build of one of the collection's indexes: one whose builder holds its lock. None if no build runs.
 pub fn running_build(id: i32) -> Result<Option<Build>> {
     let builds = store::index_builds::of_collection(id)?;
     Ok(builds.into_iter().find(|build| !lock::is_free(Tag::Builder(build.id))))
 }
 
-/// The error of a change of the collection that the build forbids.
-pub fn is_being_built(build: &Build, name: &str) -> Error {
+/// The error of a change of a collection that a running index build does not allow.
+pub fn index_is_being_built_error(build: &Build, name: &str) -> Error {
     error!(Kind::ConflictingOperationInProgress, "the index {} of {name} is being built", build.name)
         .with_hint("Try again when the build has ended; docshard.list_index_builds() shows its progress.")
 }

@@ -1,4 +1,4 @@
-//! The cluster's metadata: read into immutable snapshots, changed under one lock a collection.
+//! The cluster's metadata. It is read into immutable snapshots, and changed under a lock for each collection.
 //!
 //! * [`cache`]: collections and shards as a router reads them, until they change.
 //! * [`change`]: how metadata is changed: lock the collection's row, write, advance its revision, announce.

@@ -5,10 +5,10 @@ use super::find::{batch_size, size};
 use super::reply::Reply;
 use super::request::Request;
 use crate::operation::arguments::{number, type_name};
+use crate::operation::explaining::Verbosity;
 use crate::operation::reading::{self, WITHOUT_COLLECTION};
 use crate::operation::table;
 use crate::pg::error::{Error, Result};
-use crate::router::explain::statement::Verbosity;
 use docshard_core::error::{Kind, error};
 use serde_json::Value as Json;
 

@@ -11,7 +11,6 @@ use crate::operation::consistency::{self, Finding};
 use crate::operation::{balancer, shards, table};
 use crate::pg::error::Result;
 use crate::pg::spi;
-use crate::router;
 use crate::store;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::routing::protocol::sql;
@@ -22,8 +21,7 @@ pub fn list_shards(request: &Request<'_>) -> Result<Reply> {
     let rows = spi::query(&format!("SELECT doc FROM {} ORDER BY position", sql::config_view("shards")), &[])?;
     let shards = rows.iter().map(|row| Document::Stored(row.bytes(0))).collect();
     let shards = filtered(request, shards)?;
-    let fields = router::config::fields("config.shards").unwrap_or_default();
-    Ok(Reply::ok().with("shards", ReplyNode::Documents(config::ordered(shards, fields)?)))
+    Ok(Reply::ok().with("shards", ReplyNode::Documents(config::ordered(shards, "config.shards")?)))
 }
 
 pub fn get_shard_map(request: &Request<'_>) -> Result<Reply> {

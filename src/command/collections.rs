@@ -8,9 +8,9 @@ use crate::catalog::collections::{namespace, views};
 use crate::operation::arguments::{Arguments, Fields, Form, Type, mismatch, number};
 use crate::operation::{collections, shards, table};
 use crate::pg::error::{Error, Result};
-use crate::router::config;
 use crate::router::reads::cluster_statistics::readable;
 use crate::router::reads::collection_sizes::{self, Measured};
+use crate::router::source::{self, Source};
 use crate::store;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::filter::Filter;
@@ -176,13 +176,13 @@ fn id_index() -> Json {
 pub fn list_indexes(request: &Request<'_>) -> Result<Reply> {
     request.check_right(&table::LIST_INDEXES)?;
     let namespace = request.namespace()?;
-    let collection = cache::find(&namespace)?;
-    if collection.is_none() && !config::has(&namespace) {
+    let source = Source::of(&namespace)?;
+    if !source.exists() {
         views::refuse(&namespace)?;
         bail!(Kind::NamespaceNotFound, "ns does not exist: {namespace}");
     }
     let mut indexes = vec![id_index()];
-    for collection in collection.iter() {
+    if let Some(collection) = source.stored() {
         if let Some(keys) = collection.key_index() {
             indexes.push(json!({"v": 2, "key": collection.key.to_json(), "name": keys.default_name()}));
         }
@@ -207,16 +207,14 @@ pub fn filtered(request: &Request<'_>, documents: Vec<Document>) -> Result<Vec<D
 pub fn list_collections(request: &Request<'_>) -> Result<Reply> {
     let name_only = request.fields.flag("nameOnly");
     let mut documents = Vec::new();
-    if request.db == config::DATABASE {
-        for name in config::collections() {
-            let mut shown = json!({"name": name, "type": "collection"});
-            if !name_only {
-                shown["options"] = json!({});
-                shown["info"] = json!({"readOnly": true});
-                shown["idIndex"] = id_index();
-            }
-            documents.push(Document::made(&shown)?);
+    for name in source::virtual_names(request.db) {
+        let mut shown = json!({"name": name, "type": "collection"});
+        if !name_only {
+            shown["options"] = json!({});
+            shown["info"] = json!({"readOnly": true});
+            shown["idIndex"] = id_index();
         }
+        documents.push(Document::made(&shown)?);
     }
     for collection in store::collections::listed(request.db)? {
         let mut shown = json!({"name": collection.name, "type": "collection"});
@@ -252,7 +250,8 @@ pub fn list_collections(request: &Request<'_>) -> Result<Reply> {
 
 pub fn list_databases(request: &Request<'_>) -> Result<Reply> {
     let name_only = request.fields.flag("nameOnly");
-    let names = store::databases::all()?.into_iter().map(|database| database.name).chain([config::DATABASE.to_owned()]);
+    let stored = store::databases::all()?.into_iter().map(|database| database.name);
+    let names = stored.chain(source::VIRTUAL.iter().map(|name| (*name).to_owned()));
     let (mut documents, mut total) = (Vec::new(), 0);
     for name in names {
         let mut shown = json!({"name": name});
@@ -268,7 +267,7 @@ pub fn list_databases(request: &Request<'_>) -> Result<Reply> {
             }
             total += size;
             shown["sizeOnDisk"] = size.into();
-            shown["empty"] = (size == 0 && name != config::DATABASE).into();
+            shown["empty"] = (size == 0 && !source::VIRTUAL.contains(&name.as_str())).into();
             shown["shards"] = by_shard.into();
         }
         documents.push(Document::made(&shown)?);
@@ -353,11 +352,10 @@ pub fn db_stats(request: &Request<'_>) -> Result<Reply> {
         parts.extend(collection_sizes::collection(collection)?);
     }
     let mut count = collections.len();
-    if request.db == config::DATABASE {
-        for name in config::collections() {
-            parts.extend(collection_sizes::of_namespace(&format!("{}.{name}", request.db))?);
-        }
-        (count, indexes) = (parts.len(), parts.len() as i64);
+    for name in source::virtual_names(request.db) {
+        let measured = collection_sizes::of_namespace(&format!("{}.{name}", request.db))?;
+        (count, indexes) = (count + measured.len(), indexes + measured.len() as i64);
+        parts.extend(measured);
     }
     let sum = |of: fn(&Measured) -> i64| parts.iter().map(of).sum::<i64>();
     let (documents, bytes) = (sum(|p| p.documents), sum(|p| p.bytes));

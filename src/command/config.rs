@@ -9,6 +9,7 @@ use crate::operation::arguments::{Arguments, Form, Type, mismatch, number};
 use crate::operation::table;
 use crate::operation::{balancer, cluster, writing};
 use crate::pg::error::Result;
+use crate::router::source;
 use docshard_core::error::{Kind, bail};
 use docshard_core::values::document::raw;
 use docshard_core::values::document::value::Value;
@@ -54,9 +55,10 @@ pub fn update(request: &Request<'_>) -> Result<Reply> {
     Ok(Reply::ok().with("n", integer(matched)).with("nModified", integer(matched)))
 }
 
-/// Puts the fields of documents of `config` into MongoDB's order, and those of shard keys and bounds into that of the shard key: jsonb keeps
-/// neither. `fields` is [`crate::router::config::fields`].
-pub fn ordered(documents: Vec<Document>, fields: &str) -> Result<Vec<Document>> {
+/// Puts the fields of documents of a virtual collection into MongoDB's order, and those of shard keys and bounds into that of the shard key:
+/// jsonb keeps neither. Other documents stay as they are.
+pub fn ordered(documents: Vec<Document>, namespace: &str) -> Result<Vec<Document>> {
+    let Some(fields) = source::field_order(namespace) else { return Ok(documents) };
     documents.into_iter().map(|document| in_order(document, fields)).collect()
 }
 

@@ -10,7 +10,6 @@ use crate::operation::table::Operation;
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
 use crate::pg::spi::cursor;
-use crate::router;
 use docshard_core::error::sqlstate;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::sql::param::Param;
@@ -80,8 +79,9 @@ pub struct Opening<'a> {
     pub may_expire: bool,
 }
 
-/// Opens a cursor over the documents that an operation's SQL function returns. A portal that outlives the transaction needs a
-/// statement, whose arguments are text: the request and its options.
+/// Opens a cursor over the documents that an operation's SQL function returns. The function is called by a statement, not directly: only a
+/// portal of PostgreSQL's is read to its end by the commit of the transaction that opened it, after which neither connections to shards nor
+/// snapshots of that transaction can be used. Later commands, each in its own transaction, read the portal.
 pub fn open(opening: &Opening<'_>, operation: &Operation, request: &str, options: &str) -> Result<Batch> {
     close_idle();
     let id = new_id();
@@ -248,10 +248,7 @@ impl Cursor {
             bytes += next.bytes().len();
             documents.extend(self.pending.pop_front());
         }
-        match router::config::fields(&self.namespace) {
-            None => Ok(documents),
-            Some(fields) => config::ordered(documents, fields),
-        }
+        config::ordered(documents, &self.namespace)
     }
 
     fn is_at_end(&mut self) -> Result<bool> {

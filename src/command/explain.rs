@@ -3,16 +3,12 @@
 use super::reply::Reply;
 use super::request::Request;
 use crate::operation::arguments::{Arguments, Form};
+use crate::operation::explaining::{self, ExplainedWrite, Verbosity};
 use crate::operation::reading;
-use crate::operation::request_parts::{self, Shared, Specification};
+use crate::operation::request_parts::{Shared, Specification};
 use crate::operation::table;
 use crate::pg::error::{Error, Result};
-use crate::router::explain::statement::{Explained, Verbosity, explain as explained};
-use crate::router::session;
 use docshard_core::error::{Kind, bail, error};
-use docshard_core::query::environment::Environment;
-use docshard_core::routing::plan::Read;
-use docshard_core::routing::request::query::Query;
 use serde_json::{Value as Json, json};
 
 const EXPLAINED: &[&str] = &["find", "count", "distinct", "aggregate", "update", "delete", "findAndModify"];
@@ -32,7 +28,7 @@ pub fn explain(request: &Request<'_>) -> Result<Reply> {
     let arguments = element(&inner)?.unwrap_or(inner.fields);
     let filter = Specification::of(arguments.get("filter"));
     let namespace = inner.namespace()?;
-    let shared = Shared::of(&arguments, None);
+    let shared = Shared::of(&arguments, inner.fields.get("let"));
     let stages = || match inner.spec.name {
         "find" => reading::find_stages(filter, &arguments),
         "count" => super::documents::counted(&inner)?.stages(),
@@ -44,25 +40,20 @@ pub fn explain(request: &Request<'_>) -> Result<Reply> {
     {
         return Ok(Reply::of(explained));
     }
-    let explain = |query: &Query, what| explained(&namespace, query, what, verbosity);
-    let environment = || Environment::of_statement(None, None, session::session());
-    let plain = || request_parts::query(filter, environment()?, arguments.get("hint"));
     let plan = match inner.spec.name {
         "find" => {
             arguments.count("limit")?;
-            reading::explain_find(&namespace, filter, &arguments, verbosity)?
+            explaining::find(&namespace, filter, &arguments, verbosity)?
         }
-        "count" => {
-            let (query, options) = super::documents::counted(&inner)?.parts(&namespace)?;
-            explain(&query, Explained::Read(Read::Count(&options)))?
-        }
+        "count" => explaining::count(&namespace, &super::documents::counted(&inner)?, verbosity)?,
         "distinct" => {
-            explain(&plain()?, Explained::Read(Read::Distinct(inner.fields.text("key").unwrap_or_default())))?
+            let field = inner.fields.text("key").unwrap_or_default();
+            explaining::distinct(&namespace, field, (filter, &shared), verbosity)?
         }
         name => {
             let deletes = name == "delete" || inner.fields.flag("remove");
-            let stage = if deletes { "DELETE" } else { "UPDATE" };
-            explain(&plain()?, Explained::Write { stage, batch: name != "findAndModify" })?
+            let write = ExplainedWrite { filter, shared, deletes, batch: name != "findAndModify" };
+            explaining::write(&namespace, &write, verbosity)?
         }
     };
     reply(request, &namespace, &filter.text(), plan)

@@ -1,4 +1,5 @@
-//! Commands about the server and its sessions: their values are PostgreSQL's.
+//! Commands about the server and its sessions. What MongoDB measures is taken from PostgreSQL; versions and defaults are those of the MongoDB
+//! that is emulated.
 
 use super::information::{VERSION, server};
 use super::reply::{Reply, ReplyNode};
@@ -14,12 +15,12 @@ use docshard_core::error::{Kind, bail, error};
 use docshard_core::sql::param::Param;
 use serde_json::{Value as Json, json};
 
-/// A row of one statement.
+/// The first row of a statement's result; an error if there is none.
 fn row(sql: &str) -> Result<spi::SpiRow> {
     spi::query(sql, &[])?.into_iter().next().ok_or_else(|| error!(Kind::InternalError, "no row"))
 }
 
-fn name() -> Result<String> {
+fn address() -> Result<String> {
     let server = server()?;
     Ok(format!("{}:{}", server["host"].as_str().unwrap_or_default(), server["port"]))
 }
@@ -28,7 +29,7 @@ fn now() -> Json {
     json!({"$date": {"$numberLong": crate::router::session::now().to_string()}})
 }
 
-/// What is counted here: connections and transactions of this database, and the time since PostgreSQL's start.
+/// Connections of the whole PostgreSQL server, transactions and deadlocks of this database, and the time since PostgreSQL's start.
 pub fn server_status(_request: &Request<'_>) -> Result<Reply> {
     let row = row(
         "SELECT (extract(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.pg_postmaster_start_time()) * 1000)::pg_catalog.int8, \
@@ -40,7 +41,7 @@ pub fn server_status(_request: &Request<'_>) -> Result<Reply> {
     )?;
     let (millis, most, current) = (row.i64(0), row.i64(1), row.i64(2));
     let status = json!({
-        "host": name()?,
+        "host": address()?,
         "version": VERSION,
         "process": "mongos",
         "pid": {"$numberLong": std::process::id().to_string()},
@@ -63,7 +64,7 @@ pub fn host_info(_request: &Request<'_>) -> Result<Reply> {
     Ok(Reply::of(json!({
         "system": {
             "currentTime": now(),
-            "hostname": name()?,
+            "hostname": address()?,
             "cpuAddrSize": usize::BITS,
             "numCores": cores,
             "cpuArch": std::env::consts::ARCH,
@@ -87,7 +88,7 @@ pub fn get_log(request: &Request<'_>) -> Result<Reply> {
     }
 }
 
-/// Parameters that have a true answer.
+/// The parameters that docshard can answer truthfully.
 pub fn get_parameter(request: &Request<'_>) -> Result<Reply> {
     let known = [
         ("authenticationMechanisms", json!(["SCRAM-SHA-256"])),

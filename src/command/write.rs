@@ -10,7 +10,7 @@ use crate::operation::request_parts::Specification;
 use crate::operation::table::{self, Operation};
 use crate::operation::writing::{self, DocumentWrite, each};
 use crate::pg::error::Result;
-use crate::router::config;
+use crate::router::source;
 use crate::router::writes::insert::WriteError;
 use docshard_core::error::{Kind, bail};
 use docshard_core::query::update::Style;
@@ -88,7 +88,7 @@ pub fn kind_of_update(update: &Arguments<'_>) -> &'static Operation {
 }
 
 pub fn update(request: &Request<'_>) -> Result<Reply> {
-    if request.db == config::DATABASE {
+    if source::VIRTUAL.contains(&request.db) {
         return super::config::update(request);
     }
     let (namespace, batch) = batch(request, "updates")?;

@@ -1,4 +1,4 @@
-//! Builds one index: from its row in the catalog to the commit that makes it known.
+//! Builds one index: the steps from its row in `index_builds` to the commit that makes it known. The header of `mod.rs` has the steps.
 
 use super::clear;
 use super::sessions::{application, is_alone};
@@ -22,7 +22,7 @@ use docshard_core::sql::param::Param;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// How long to wait for each shard before the next one is asked whether it has finished, in milliseconds.
+/// How long to wait for a shard's answer before the next shard is polled, in milliseconds.
 const LOOK_MS: i64 = 20;
 
 /// Builds an index and returns its name. Must be called outside any transaction.
@@ -58,15 +58,15 @@ pub(super) fn build(namespace: &str, keys: &str, options: &IndexOptions<'_>, loc
     result.map(|()| draft.name)
 }
 
-/// Waits until another build has ended, as programs that start together create the same indexes. Between two looks it has no transaction,
-/// for which that build could wait.
+/// Waits until another build has ended: programs that start together often create the same indexes. While it waits it has no transaction,
+/// because that build could wait for the transaction.
 ///
 /// # Errors
 /// `ConflictingOperationInProgress` after `lock_timeout`.
 fn await_end(build: &Build, namespace: &str, began: Instant, lock_timeout_ms: u64) -> Result<()> {
     while !transaction::run(|| Ok(lock::is_free(Tag::Builder(build.id))))? {
         if lock_timeout_ms > 0 && began.elapsed() >= Duration::from_millis(lock_timeout_ms) {
-            return Err(change::is_being_built(build, namespace));
+            return Err(change::index_is_being_built_error(build, namespace));
         }
         job::check_wanted()?;
         sleep_ms(LOOK_MS);
@@ -74,11 +74,12 @@ fn await_end(build: &Build, namespace: &str, began: Instant, lock_timeout_ms: u6
     Ok(())
 }
 
-/// Inserts the row, and takes the builder's lock, which this process holds until it ends.
+/// Registers the build: inserts its row, and takes the builder's lock, which this process holds until the build is over or the process
+/// ends. Does neither if the index exists or is being built.
 fn register(namespace: &str, keys: &str, options: &IndexOptions<'_>, lock_timeout_ms: u64) -> Result<Drafted> {
     let mut locked = None;
     let registered = transaction::run(|| {
-        // The wait for moves has the same limit as the caller's other waits for locks.
+        // The wait for moves must have the same limit as the caller's other waits for locks.
         let timeout = lock_timeout_ms.to_string();
         spi::query("SELECT pg_catalog.set_config('lock_timeout', $1, true)", &[Param::Text(&timeout)])?;
         let drafted = indexes::draft(namespace, keys, options)?;
@@ -128,14 +129,14 @@ fn attempt(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
         Ok(sessions)
     })?;
     for session in &mut sessions {
-        // It waits without a limit for every transaction that may read or write the table.
+        // CREATE INDEX CONCURRENTLY waits for every transaction that may read or write the table, and must not give up.
         session.execute("SET lock_timeout = 0")?;
     }
     run_everywhere(&mut sessions, &statements)?;
     enter(draft, options)
 }
 
-/// Executes step 3.
+/// Executes step 3: makes the index known, and deletes the build.
 fn enter(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
     fault::point("index.built")?;
     transaction::run(|| {
@@ -152,13 +153,13 @@ fn enter(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
     })
 }
 
-/// Called when the build is running, here or on the shards.
+/// The fault point of a build that runs, here or on the shards.
 fn begun() -> Result<()> {
     fault::point("index.building")
 }
 
-/// Runs the statements one after the other on every shard, on all shards at the same time. After an error of one shard the
-/// sessions of all are dropped, which ends their statements.
+/// Runs the statements one after the other on every shard, on all shards at the same time. After an error of one shard the caller drops
+/// all sessions, which ends their statements.
 fn run_everywhere(sessions: &mut [ShardSession], statements: &[String]) -> Result<()> {
     let mut done = vec![0; sessions.len()];
     for session in &mut *sessions {

@@ -15,13 +15,13 @@ use docshard_core::routing::names;
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::shard_tables::{FindRelations, ReadInvalidIndexes, drop_index_concurrently};
 
-/// Removes builds whose builder has ended, and invalid indexes that belong to no build. Returns how many shards could not be
+/// Removes builds whose builder has ended, and invalid indexes that belong to no build. Returns the number of shards that could not be
 /// checked. Must be called outside any transaction.
 pub fn sweep() -> Result<usize> {
     clear_dead(&transaction::run(index_builds::all)?);
     let shards = transaction::run(cache::shards)?;
     let mut left = 0;
-    // A single node has no strays: its builds run in the builder's own process.
+    // A single node has no invalid indexes without a build: its builds run in the builder's own process.
     for shard in shards.values().filter(|_| shards.len() > 1) {
         let swept = transaction::guarded(|| {
             let mut session = transaction::run(|| ShardSession::open(shard, "docshard recovery"))?;
@@ -57,7 +57,7 @@ fn clear_dead(builds: &[Build]) {
 /// Drops what a build has created on the shards, and then its row. Called under the builder's lock, outside any transaction.
 ///
 /// # Errors
-/// A shard's error; then the row stays, and a later call tries again.
+/// A shard's error. Then the row stays, so that a later call tries again.
 pub(super) fn clear(id: i32, collection: i32) -> Result<()> {
     if transaction::run(is_alone)? {
         for relation in names::possible_relations(id) {
@@ -109,8 +109,8 @@ fn drop_index(shard: &mut ShardSession, relation: &str) -> Result<()> {
 
 /// Drops invalid indexes that are not in the catalog.
 ///
-/// INVARIANT: reads the shard first and the catalog afterwards. A build's row is durable before the build changes a shard, and
-/// is deleted in the commit that makes the index known. So an index that was seen, and is in neither, belongs to no build.
+/// INVARIANT: it reads the shard first, and the catalog afterwards. A build's row is durable before the build changes a shard, and is
+/// deleted in the commit that makes the index known. So an index that the shard has, but neither table of the catalog, belongs to no build.
 fn drop_strays(shard: &mut ShardSession) -> Result<()> {
     let relations = ReadInvalidIndexes {}.call(shard)?;
     for relation in &relations {

@@ -1,22 +1,22 @@
 //! Builds an index on all shards of a collection at once, without blocking writes.
 //!
-//! PostgreSQL's `CREATE INDEX CONCURRENTLY` cannot run in a transaction. So a background worker builds the index, for a caller
-//! whose transaction does nothing else.
+//! PostgreSQL's `CREATE INDEX CONCURRENTLY` cannot run in a transaction. So a background worker builds the index while the caller waits.
+//! The caller's transaction must do nothing else.
 //!
 //! # Steps
 //! 1. The build is registered in `docshard_catalog.index_builds`, under the collection's lock and durably before any side
-//!    effect. Its builder holds a lock on it as long as it lives.
+//!    effect. Its builder, the worker's process, holds the lock `Builder` of the build until the build is over or the process ends.
 //! 2. All shards build at the same time, each in a session of the builder; a router that is the only shard builds in the
-//!    builder's own process. Then each collects statistics of the index's expressions, by which PostgreSQL chooses among
+//!    builder's own process. Then each shard collects statistics of the index's expressions, by which PostgreSQL chooses among
 //!    indexes.
 //! 3. One commit in the catalog makes the index known and deletes the build. Before that no statement uses the index.
 //!
 //! # Invariants
-//! 1. While a build has a living builder, no chunk of the collection moves, no other index of it is created or dropped, and it
-//!    is not dropped. So when the index becomes known, the shards that have built it are those that have the collection's table.
+//! 1. While a build has a living builder, no chunk of the collection moves, no other index of it is created or dropped, and the
+//!    collection is not dropped. So when the index becomes known, exactly the shards that have the collection's table have built it.
 //! 2. A build whose builder has ended is removed by the next process that gets its lock: first its sessions are ended, then its
-//!    indexes on the shards are dropped, then its row is deleted. Until then it blocks nothing.
-//! 3. An invalid index of that form on a shard that is neither known nor being built belongs to no build and is dropped.
+//!    indexes on the shards are dropped, then its row is deleted. Until then the build blocks nothing.
+//! 3. An invalid index on a shard with the name of a collection's index, which is neither known nor being built, is dropped.
 
 mod build;
 mod clear;
@@ -48,7 +48,7 @@ pub fn init() {
     job::register(BUILD, |request| Ok(json!(build_all(request)?)));
 }
 
-/// True if indexes of a collection should be built this way: the call is the whole transaction (`sole`), and the collection has
+/// True if indexes of a collection should be built by a worker: the call is the whole transaction (`sole`), and the collection may have
 /// documents.
 pub fn is_called_for(namespace: &str, sole: bool) -> Result<bool> {
     namespace::split(namespace)?;
@@ -56,15 +56,15 @@ pub fn is_called_for(namespace: &str, sole: bool) -> Result<bool> {
         return Ok(false);
     }
     let Some(collection) = cache::find(namespace)? else { return Ok(false) };
-    // Asking the shards would leave a snapshot of this transaction there, for which the build would wait.
+    // Under REPEATABLE READ the shards are not asked: this transaction would keep a snapshot there, for which the build would wait.
     Ok(!snapshot::per_statement() || !is_empty(&collection)?)
 }
 
-/// Called before an index is built in the caller's transaction, which keeps its lock of the collection's tables until it ends. Reports
-/// a WARNING if there are documents, unless `concurrently` is false.
+/// Called before an index is built in the caller's transaction, which blocks writes to the collection until it ends. If there are
+/// documents, reports a WARNING; with `concurrently: true` this is an error, and with `concurrently: false` nothing is reported.
 ///
 /// # Errors
-/// `OperationNotSupportedInTransaction` instead if `concurrently` is true.
+/// `OperationNotSupportedInTransaction` if there are documents and `concurrently` is true.
 pub fn before_blocking_build(namespace: &str, index: &str, concurrently: Option<bool>, sole: bool) -> Result<()> {
     if sole || concurrently == Some(false) || is_empty(&*cache::get(namespace)?)? {
         return Ok(());
@@ -92,13 +92,13 @@ fn is_empty(collection: &Collection) -> Result<bool> {
     Ok(read_calls_at_once(&asked)?.iter().all(|size| *size == Some(0)))
 }
 
-/// Builds all of these indexes or none, in a background worker, and waits for it; returns their names. A cancel ends the builds.
+/// Builds all of these indexes or none, in a background worker, and waits for it. Returns the indexes' names. A cancel ends the builds.
 ///
 /// The caller's transaction must do nothing else.
 ///
 /// # Errors
-/// Those of `catalog::indexes::create`; `IndexAlreadyExists` if two are the same; `ExceededMemoryLimit` (53200) if no worker is
-/// free.
+/// Those of `catalog::indexes::create`; `IndexAlreadyExists` if two of the indexes are the same; `ExceededMemoryLimit` (53200) if no worker
+/// is free.
 pub fn build_and_wait(namespace: &str, wanted: &[(String, IndexOptions<'_>)]) -> Result<Vec<String>> {
     let wanted: Vec<Json> = wanted.iter().map(|(keys, options)| json!([keys, options.to_json()])).collect();
     let request = json!({"namespace": namespace, "wanted": wanted, "lockTimeout": lock_timeout_ms()});

@@ -22,7 +22,7 @@ pub struct Progress {
     pub since: i64,
 }
 
-/// Returns all builds, each with a row for every shard that takes part.
+/// Returns the progress of all builds: for each build a row for every shard that takes part in it.
 pub fn of_all() -> Result<Vec<Progress>> {
     let mut all = Vec::new();
     for build in &index_builds::all()? {

@@ -1,4 +1,4 @@
-//! The sessions in which a build runs at shards.
+//! The sessions in which a build runs at shards: their name, and whether there are any.
 
 use crate::migration::shard::LOCAL_SERVER;
 use crate::pg::error::Result;
@@ -9,8 +9,8 @@ pub(super) fn application(id: i32) -> String {
     format!("docshard: building index {id}")
 }
 
-/// True if the cluster has never had a shard besides the router's own database. Otherwise that database is reached by a session,
-/// too.
+/// True if the cluster has never had another shard than the router's own database. Then a build runs in the builder's own process;
+/// otherwise even the router's own database is reached by a session.
 pub(super) fn is_alone() -> Result<bool> {
     Ok(foreign_server_oid(LOCAL_SERVER).is_none())
 }

@@ -1,9 +1,8 @@
 //! Aborts a move on request.
 //!
-//! INVARIANT: an abort competes with the move's decision by the same compare-and-set. A request before the decision aborts the
-//! move; a request after it waits for the completion. Where this router has replaced another one, the
-//! shards show how the other one's moves ended ([`settle`]). If they do not show it, the move is in doubt: the request fails, and the move
-//! stays as it is.
+//! INVARIANT: an abort competes with the move's decision by the same compare-and-set. A request before the decision aborts the move; a
+//! request after it waits for the completion. If this router has replaced another one, the shards show how the moves of the former router
+//! ended ([`settle`]). If they do not show it, the move is in doubt: the request fails, and the move stays as it is.
 
 use super::record;
 use super::settle::settle;

@@ -1,16 +1,17 @@
-//! Adopts a shard that has lost commits, as after a failover to an asynchronous standby: brings it to the catalog's versions.
+//! Adopts a shard that has lost commits, for example in a failover to an asynchronous standby: brings it to the catalog's versions.
 //!
-//! The catalog says which shard owns which range; a promoted shard has the ranges and documents of a moment before. For each collection:
+//! The catalog has the ranges of every shard; the promoted shard has the ranges and documents of an earlier moment. For each collection:
 //!
-//! 1. Moves end by what the shards still have of them: the decision completes those whose parts are there; the others end so that the
-//!    range stays with the shard that has the documents (`core::cluster::migration::salvage`).
-//! 2. A range that its owner has lost goes back to a shard that still has its documents, because that one has lost its part of the move,
-//!    too ([`give_back`]). Otherwise step 3 there would delete the only copy.
+//! 1. Moves end according to what the shards still have of them. A decided move whose parts are there is completed. Any other ends so that
+//!    the range stays with the shard that has the documents (`core::cluster::migration::salvage`).
+//! 2. If the owner of a range has lost it, and another shard still has the documents because it has lost its part of the move, too, the
+//!    range goes back to that shard ([`give_back`]). Otherwise step 3 would delete the only copy there.
 //! 3. On the shard, in one transaction: documents outside of its ranges are deleted, missing tables and indexes created, indexes that the
 //!    catalog does not have dropped, and the placement gets the catalog's version.
 //!
-//! The catalog changes before the shard, and the shard's version last, so the same call again continues after a failure at any point. Moves,
-//! index builds and drops of the collection are excluded meanwhile; its statements are refused by the shard's version until step 3 commits.
+//! The catalog changes before the shard, and the shard's version last. So after a failure at any point, the same call continues. Moves,
+//! index builds and drops of the collection are excluded meanwhile. The shard refuses the collection's statements, because of its old
+//! version, until step 3 commits.
 
 use super::record::{self, Record};
 use super::settle::{flip, settle};

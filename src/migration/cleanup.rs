@@ -67,7 +67,13 @@ fn delete_captures(donor: &mut ShardSession, migration: i64) -> Result<()> {
     DeleteCaptures { migration: Some(migration), collection: None }.call(donor).map(drop)
 }
 
-/// Ends the move's sessions on a shard, so that none can prepare any more, and rolls back prepared transactions of the move.
+/// Ends the move's sessions on a shard, and rolls back what it has prepared for the move.
+pub(super) fn roll_back(shard: &mut ShardSession, record: &Record, cluster: i64, gid: &str) -> Result<()> {
+    let aborted = Record { state: State::Aborted, ..record.clone() };
+    end_attempt(shard, &aborted, cluster, gid)
+}
+
+/// Ends the move's sessions on a shard, so that none can prepare any more. Rolls back prepared transactions of an aborted move.
 fn end_attempt(shard: &mut ShardSession, record: &Record, cluster: i64, gid: &str) -> Result<()> {
     let mut application = names::application(cluster, record.id);
     if fault::is_off("end_sessions") {

@@ -1,7 +1,7 @@
 //! Copies a range while clients write to it: first the clone, then rounds that copy the changes since.
 //!
-//! The pull session pulls one part after the other into the staging table and commits it; the load session loads a part while the next
-//! is pulled. A part or a round holds a snapshot on the donor only while it reads.
+//! The pull session pulls one part after the other into the staging table, and commits each. The load session loads a part while the next
+//! one is pulled. A part or a round holds a snapshot on the donor only while it reads.
 //!
 //! INVARIANT: after a round, the recipient's part holds the range as the donor had it in the round's snapshot. The log began before the first read,
 //! so it contains the key of every document that has changed since it was read. Each round reads log and documents in one

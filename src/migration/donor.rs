@@ -1,7 +1,8 @@
 //! What a move does at the donor, by the donor session: capture, exclusion of writers, hand-over.
 //!
 //! INVARIANT: from `try_exclude_writers` to the end of the donor's part no transaction writes to the range. The move has waited for all
-//! transactions that held the collection's lock before the capture row was visible; later ones share the migration's lock.
+//! transactions that held the collection's lock before the capture row was visible. Later transactions also take the migration's lock,
+//! shared, and that lock excludes them.
 
 use super::attempt::{Attempt, range};
 use super::record::Record;

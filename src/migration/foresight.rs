@@ -1,5 +1,5 @@
-//! The chunk map that decided moves will make. The catalog's map changes after the commits of both shards, by another commit,
-//! which waits for a disk; a router with a stale map need not wait for that.
+//! The chunk map that decided moves will make. The catalog's map changes in a commit of its own, after those of both shards, and that
+//! commit waits for a disk. With this map, statements need not wait for it.
 //!
 //! INVARIANT: correctness does not depend on this map. A shard that is not at the assumed version refuses the statement, as with
 //! any map; and the recipient has a move's version only when both parts of the move are committed.

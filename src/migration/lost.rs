@@ -109,13 +109,15 @@ fn end_moves(collection: i32, lost: &Shard) -> Result<()> {
     for record in record::unfinished()?.into_iter().filter(|record| record.collection == collection) {
         let concerns = record.donor == lost.id || record.recipient == lost.id;
         match record.state {
-            // Another router may have decided it, so it ends as a decided one.
-            State::Running if !record::is_of_this_router(record.id)? => {
+            // Another server may have decided it, so it ends as a decided one.
+            State::Running if !record::is_of_this_server(record.id)? => {
                 if !concerns {
                     return Err(still_moving(&record));
                 }
                 let other = if record.donor == lost.id { record.recipient } else { record.donor };
-                require_ended_at(&*cache::shard(other)?)?;
+                if !record::is_of_this_router(record.id)? {
+                    require_ended_at(&*cache::shard(other)?)?;
+                }
                 if !record::advance(record.id, State::Running, State::Committed)? {
                     return Err(still_moving(&record));
                 }

@@ -1,10 +1,10 @@
-//! Takes over what the donor knows of sessions whose clients number their writes: see `shard::once`.
+//! Copies the numbers of numbered writes from the donor to the recipient, with the replies of writes to the moved range: see `shard::once`.
 //!
 //! Most is copied before writers are excluded. With writers excluded, only what was written since the last copy began is copied
 //! ([`Attempt::copy_numbered_writes`]). Each part is committed at the recipient at once, and stays there even if the move is aborted.
 //!
-//! INVARIANT: when the recipient prepares, it knows all that was committed at the donor when its writers were excluded. The next call's
-//! rows are those that are not visible in a snapshot from before this call's first.
+//! INVARIANT: when the recipient prepares, it has every number that was committed at the donor when its writers were excluded. Each call
+//! copies the rows that are not visible in a snapshot which was taken before the previous call read its first row.
 
 use super::attempt::Attempt;
 use super::donor::milliseconds_until;

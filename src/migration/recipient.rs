@@ -1,4 +1,5 @@
-//! What a move does at the recipient: the load session creates the collection's table, the pull session pulls, the load session loads.
+//! What a move does at the recipient. The load session creates the collection's table and loads documents into it; the pull session pulls
+//! them from the donor.
 //!
 //! INVARIANT: nothing of the moved range is visible in the collection's table before the recipient's part commits; it commits rows
 //! and version together.

@@ -38,16 +38,21 @@ pub fn is_of_this_router(id: i64) -> Result<bool> {
     Ok(take_over::is_move_of(identity::coordinator()?.epoch, id))
 }
 
+/// True if a process of this server has begun the move, so that the catalog shows whether it is decided. The catalog may lack the decisions of
+/// another server: a router that this one has replaced, one whose last commits were lost with it, or one whose files were copied.
+pub fn is_of_this_server(id: i64) -> Result<bool> {
+    Ok(is_of_this_router(id)? && migrations::is_of_this_server(id)?)
+}
+
 /// Returns the moves that the balancer of this router has begun and that are not decided, oldest first, in the active snapshot.
 pub fn running_of_balancer() -> Result<Vec<i64>> {
     let running = migrations::running_of_balancer()?;
     running.into_iter().filter_map(|id| is_of_this_router(id).map(|is| is.then_some(id)).transpose()).collect()
 }
 
-/// Aborts a running move. False if it does not run, and for a move of a router that this one has replaced, as that router may have decided
-/// it.
+/// Aborts a running move. False if it does not run, and for a move that another server has begun, as that server may have decided it.
 pub fn abort(id: i64) -> Result<bool> {
-    Ok(is_of_this_router(id)? && advance(id, State::Running, State::Aborted)?)
+    Ok(is_of_this_server(id)? && advance(id, State::Running, State::Aborted)?)
 }
 
 /// Returns an error if no move has this number, which a user has given.

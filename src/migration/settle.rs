@@ -3,7 +3,7 @@
 //! The holder of the coordinator's lock may repeat every step, from any state in which the move was left:
 //! `core::cluster::migration::next_action` returns the next one.
 
-use super::cleanup::clean;
+use super::cleanup::{clean, roll_back};
 use super::names;
 use super::record::{self, Record};
 use super::shard::Sides;
@@ -16,7 +16,9 @@ use crate::pg::fault;
 use crate::pg::transaction;
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::{chunks, migrations, placements};
-use docshard_core::cluster::migration::{Action, Found, Outcome, Part, State, action_after_take_over, next_action};
+use docshard_core::cluster::migration::{
+    Action, Found, Outcome, Part, State, action_after_failover, action_after_take_over, next_action,
+};
 use docshard_core::error::{Kind, bail, ensure, error};
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::migration::ReleaseRangeWriters;
@@ -65,23 +67,28 @@ fn next(record: &Record, gids: &[String; 2], sides: &mut Sides) -> Result<(Actio
             let recipient = sides.recipient(record)?.part(record, &gids[1])?;
             Ok((next_action(record.state, donor, recipient), (donor, recipient)))
         }),
-        State::Running if !transaction::run(|| record::is_of_this_router(record.id))? => {
-            Ok((after_take_over(record, gids, sides)?, (Part::Nothing, Part::Nothing)))
+        State::Running if !transaction::run(|| record::is_of_this_server(record.id))? => {
+            Ok((of_other_server(record, gids, sides)?, (Part::Nothing, Part::Nothing)))
         }
         state => Ok((next_action(state, Part::Nothing, Part::Nothing), (Part::Nothing, Part::Nothing))),
     }
 }
 
-/// The next action for a running move of a router that this one has replaced. An error if it is in doubt.
-fn after_take_over(record: &Record, gids: &[String; 2], sides: &mut Sides) -> Result<Action> {
-    // Until the keeper has ended its sessions, the other router may go on.
-    transaction::run(|| {
-        [record.donor, record.recipient].into_iter().try_for_each(|shard| require_ended_at(&*cache::shard(shard)?))
+/// The next action for a running move that another server has begun. An error if it is in doubt.
+fn of_other_server(record: &Record, gids: &[String; 2], sides: &mut Sides) -> Result<Action> {
+    let is_own = transaction::run(|| {
+        if record::is_of_this_router(record.id)? {
+            return Ok(true);
+        }
+        // Until the keeper has ended its sessions, the other router may go on.
+        [record.donor, record.recipient].into_iter().try_for_each(|shard| require_ended_at(&*cache::shard(shard)?))?;
+        Ok(false)
     })?;
     let found = transaction::guarded(|| {
         Ok([sides.donor(record)?.find_part(record, &gids[0])?, sides.recipient(record)?.find_part(record, &gids[1])?])
     })?;
-    match action_after_take_over(found[0], found[1]) {
+    let action_of = if is_own { action_after_failover } else { action_after_take_over };
+    match action_of(found[0], found[1]) {
         Action::InDoubt => Err(in_doubt(record, gids, found)?),
         action => Ok(action),
     }
@@ -103,8 +110,8 @@ fn in_doubt(record: &Record, gids: &[String; 2], found: [Found; 2]) -> Result<Er
         .collect();
     let doubt = error!(
         Kind::OperationFailed,
-        "migration {} of {} belongs to a router that this one has replaced, which may have decided it: an administrator must end what it has \
-         prepared, {}",
+        "migration {} of {} was begun by a router that this one has replaced, or by a former server of this one, which may have decided it: \
+         an administrator must end what it has prepared, {}",
         record.id,
         record.namespace,
         prepared.join(" and ")
@@ -136,6 +143,9 @@ fn settle_by(id: i64, sides: &mut Sides) -> Result<()> {
                 record::advance(id, State::Running, State::Aborted)
             })
             .map(drop)?,
+            Action::RollBackDonor => {
+                transaction::guarded(|| roll_back(sides.donor(&record)?, &record, cluster, &gids[0]))?;
+            }
             Action::CommitDonor => transaction::guarded(|| sides.donor(&record)?.commit_prepared(&gids[0]))?,
             Action::CommitRecipient => transaction::guarded(|| sides.recipient(&record)?.commit_prepared(&gids[1]))?,
             Action::Flip => transaction::run(|| flip(&record))?,
@@ -195,10 +205,10 @@ pub(super) fn flip(record: &Record) -> Result<()> {
     }
     let (range, shards) = ((record.min.as_slice(), record.max.as_slice()), [record.donor, record.recipient]);
     let chunks = chunks::set_owner(collection.id, range, record.donor, record.recipient, record.version)?;
-    let are_placed = if record::is_of_this_router(record.id)? {
+    let are_placed = if record::is_of_this_server(record.id)? {
         placements::set_version(collection.id, &shards, record.version)? == 2
     } else {
-        // The other router may have created the recipient's table after this catalog was copied.
+        // The other server may have created the recipient's table after this catalog was copied.
         placements::insert_or_set(collection.id, &shards, record.version)?;
         true
     };

@@ -1,13 +1,13 @@
 //! A move waits for the streaming standbys of both shards: it decides only when they have what its shards have prepared.
 //!
-//! A move deletes the only other copy of the documents, which may be old. So they must survive what any acknowledged write survives
-//! only if its standby was fast enough: the recipient's failover to an asynchronous standby. With the recipient's part there, the decision
-//! completes the move after the promotion. The donor's part is awaited, too: without it, a promoted donor would be at an older version than
-//! the catalog, and would refuse the collection's statements until an administrator adopts it.
+//! A move deletes the donor's copy of the documents, which may be old. So the moved documents must survive a failover of the recipient to
+//! an asynchronous standby. (An acknowledged write survives that only if the standby was fast enough.) If the standby has the recipient's
+//! part, the decision completes the move after the promotion. The donor's part is awaited, too: without it, a promoted donor would be at an
+//! older version than the catalog, and would refuse the collection's statements until an administrator adopts it.
 //!
-//! Every server counts that streams at this moment and could be promoted. A synchronous standby has the part already. One that is not
-//! connected is not waited for, so it blocks no move. One that does not keep up makes the move give way: before writers are excluded
-//! after `move_wait_ms`, afterwards within `docshard.max_write_stall`.
+//! The move waits for every server that streams at this moment and could be promoted. A synchronous standby has the part already. A standby
+//! that is not connected is not waited for, so it blocks no move. If a standby does not keep up, the move gives up: before writers are
+//! excluded after `move_wait_ms`, afterwards within `docshard.max_write_stall`.
 
 use super::attempt::Attempt;
 use super::shard::ShardSession;

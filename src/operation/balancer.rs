@@ -79,7 +79,7 @@ pub fn collection_status(ns: &str) -> Result<Json> {
         status["firstComplianceViolation"] = match reason {
             Reason::Zone => "zoneViolation",
             Reason::Draining => "draining",
-            Reason::Evenness => "chunksImbalance",
+            Reason::Evenness | Reason::Load => "chunksImbalance",
         }
         .into();
     }

@@ -43,9 +43,9 @@ pub fn take_over_options(options: &Arguments<'_>) -> Result<TakeOver> {
     })
 }
 
-/// Makes this database the router of its cluster; shards then refuse the previous router. Returns the shards that could not
-/// be reached, those at which the router's login was repaired, the new address of this database, the transactions that another router has left prepared on shards, and
-/// what is newer there than in this catalog.
+/// Makes this database the router of its cluster; shards then refuse the previous router. Returns its new epoch and, where there
+/// are any: the unreachable shards; those at which the router's login was repaired; the new address of this database; transactions of
+/// another router that are prepared on shards; metadata on shards that is newer than this catalog.
 pub fn take_over(options: &TakeOver) -> Result<Json> {
     let taken = takeover::take_over(options)?;
     worker::wake_at_commit();
@@ -103,7 +103,7 @@ pub fn accept_shard(name: &str, adopt: bool) -> Result<Json> {
     Ok(answer)
 }
 
-/// The databases and collections that an option names: one, or an array.
+/// The databases and collections that an option names, as a string or an array of strings.
 fn resources<'a>(options: &Arguments<'a>, name: &str) -> Result<Vec<&'a str>> {
     let wrong = || error!(Kind::TypeMismatch, "{name} must be a name, or an array of names");
     match options.get(name) {
@@ -140,8 +140,8 @@ fn refuse_in_block(what: &str) -> Result<()> {
     Ok(())
 }
 
-/// Sets a new password for the role as which this router logs in on shards. If some shards cannot be reached, the same call
-/// again reaches them.
+/// Sets a new password for the role that this router uses to log in on shards. If some servers cannot be reached, repeat the call
+/// later.
 pub fn rotate_service_password() -> Result<Json> {
     check_may_change()?;
     refuse_in_block("the service role's password")?;
@@ -151,8 +151,7 @@ pub fn rotate_service_password() -> Result<Json> {
     Ok(if pending.is_empty() { json!({"ok": 1}) } else { json!({"pending": pending, "ok": 1}) })
 }
 
-/// Changes a shard's address on all nodes, outside this transaction. If some nodes cannot be reached, the same call again
-/// reaches them.
+/// Changes a shard's address on all nodes, outside this transaction. If some nodes cannot be reached, repeat the call later.
 pub fn set_address(name: &str, change: impl FnOnce() -> Result<addresses::Changed>) -> Result<Json> {
     check_router()?;
     refuse_in_block("an address")?;

@@ -28,15 +28,15 @@ pub fn create(ns: &str, options: &Arguments<'_>) -> Result<Json> {
         Some(view_on) => views::create(ns, view_on, stages(options)?.unwrap_or_default(), collation)?,
         None => {
             let collation = collation.as_ref();
-            let validation = validation::of_options(ns, validating(options), collation)?;
+            let validation = validation::of_options(ns, given_validation(options), collation)?;
             collection::create(ns, collection::Options { collation, validation: validation.as_ref() })?;
         }
     }
     Ok(json!({"ok": 1}))
 }
 
-/// What is given of a collection's validation.
-fn validating(options: &Arguments<'_>) -> Map<String, Json> {
+/// The options of a collection's validation that the caller has given, by name.
+fn given_validation(options: &Arguments<'_>) -> Map<String, Json> {
     let given = VALIDATION.iter().filter_map(|field| Some((field.name.to_owned(), options.get(field.name)?.clone())));
     given.collect()
 }
@@ -56,7 +56,8 @@ pub fn rename(from: &str, to: &str, options: &Arguments<'_>) -> Result<Json> {
     Ok(json!({"ok": 1}))
 }
 
-/// Changes an index: `{name or keyPattern, hidden, expireAfterSeconds}`. Returns the values before and after, as MongoDB does.
+/// Changes an index: `{name or keyPattern, hidden, expireAfterSeconds}`. Returns the old and the new value of each property that
+/// changed, as MongoDB does.
 fn modify_index(ns: &str, given: &Json) -> Result<Json> {
     let given = Arguments::parse(given, Form::Command("collMod.index"), INDEX_CHANGE)?;
     given.check_conflicts(INDEX_CHANGE_CONFLICTS)?;
@@ -116,7 +117,7 @@ pub fn modify(ns: &str, options: &Arguments<'_>) -> Result<Json> {
         }
         return modify_index(ns, index);
     }
-    let validating = validating(options);
+    let validating = given_validation(options);
     if !validating.is_empty() {
         if view_on.is_some() || stages.is_some() {
             bail!(Kind::InvalidOptions, "{ns} is not a view: viewOn and pipeline are for views");
@@ -163,7 +164,8 @@ pub fn index_options<'a>(ns: &str, given: &Arguments<'a>) -> Result<IndexOptions
 }
 
 /// Creates all of these indexes on every shard, or none, and returns their names. It does not block writes if the call is the whole
-/// transaction (`sole`); `concurrently` says what happens otherwise. `wanted` has the JSON text of the keys, and the options.
+/// transaction (`sole`). Otherwise it does, if there are documents: `concurrently` Some(true) makes that an error, None a WARNING,
+/// Some(false) neither. `wanted` has the JSON text of the keys, and the options.
 pub fn create_indexes(
     ns: &str,
     wanted: &[(String, IndexOptions<'_>)],
@@ -204,7 +206,7 @@ pub fn create_indexes_of(ns: &str, indexes: &Json, sole: bool) -> Result<Vec<Str
         Ok((keys, index_options(ns, &given)?))
     };
     let wanted = indexes.iter().map(read).collect::<Result<Vec<_>>>()?;
-    // All are built or none: one that may not block refuses all, and the warning is omitted if all may.
+    // All are built or none. If one has `concurrently: true`, a blocking build is refused for all; if all have `false`, there is no warning.
     let all_may = concurrently.iter().all(|given| *given == Some(false));
     let concurrently = if concurrently.contains(&Some(true)) { Some(true) } else { all_may.then_some(false) };
     create_indexes(ns, &wanted, concurrently, sole)

@@ -6,9 +6,10 @@ use crate::catalog::cluster::identity::check_router;
 use crate::catalog::collections::namespace;
 use crate::pg::datum::json::Json as Text;
 use crate::pg::error::Result;
+use crate::router;
 use crate::router::reads::index_stats;
 pub use crate::router::reads::index_stats::IndexStats;
-use crate::router::{self, config};
+use crate::router::source::Source;
 use docshard_core::error::{Kind, error};
 use serde_json::{Value as Json, json};
 
@@ -32,13 +33,14 @@ pub type ListedIndex = (String, Text, bool, bool, Option<i64>, bool, Option<Text
 
 pub fn indexes(ns: &str) -> Result<Vec<ListedIndex>> {
     namespace::split(ns)?;
-    let of_id = Text::new(json!({"_id": 1}).to_string());
-    if config::has(ns) {
-        return Ok(vec![("_id_".to_owned(), of_id, true, false, None, false, None, None, None)]);
+    let source = Source::of(ns)?;
+    if !source.exists() {
+        return Err(cache::not_found(ns));
     }
-    let collection = cache::get(ns)?;
-    let mut rows =
-        vec![("_id_".to_owned(), of_id, collection.key.is_unsharded(), false, None, false, None, None, None)];
+    let of_id = Text::new(json!({"_id": 1}).to_string());
+    let is_unique = source.stored().is_none_or(|collection| collection.key.is_unsharded());
+    let mut rows = vec![("_id_".to_owned(), of_id, is_unique, false, None, false, None, None, None)];
+    let Some(collection) = source.stored() else { return Ok(rows) };
     rows.extend(collection.key_index().map(|keys| {
         let pattern = Text::new(collection.key.to_json().to_string());
         (keys.default_name(), pattern, false, false, None, false, None, None, None)

@@ -6,6 +6,7 @@
 //! * [`request_parts`]: specifications and other parts of requests.
 //! * [`sink`]: writes what a pipeline makes.
 //! * [`reading`], [`writing`], [`find_and_modify`], [`bulk_write`]: documents.
+//! * [`explaining`]: how reads and writes find their documents.
 //! * [`query_analyzer`], [`shard_key`]: advice on shard keys. [`inspect`], [`consistency`]: checks. [`collections`], [`chunks`], [`resharding`], [`shards`], [`balancer`]: administration.
 //! * [`users`]: users and roles, which are PostgreSQL's.
 //! * [`calls`]: the SQL functions for documents, whose arguments are texts.
@@ -26,6 +27,7 @@ pub mod collections;
 pub mod concerns;
 pub mod consistency;
 pub mod errors;
+pub mod explaining;
 pub mod find_and_modify;
 pub mod inspect;
 pub mod query_analyzer;

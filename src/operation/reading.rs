@@ -10,7 +10,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::memory::stages::StageMemory;
 use crate::router::execute::{Documents, Part};
 use crate::router::explain::pipeline::{self, ExplainedPipeline};
-use crate::router::explain::statement::{Explained, Verbosity, explain};
+use crate::router::explain::statement::Verbosity;
 use crate::router::reads::aggregate::{self, Execution, Results};
 use crate::router::reads::distinct::{self, Values};
 use crate::router::reads::find;
@@ -22,7 +22,6 @@ use docshard_core::query::index::Bounds;
 use docshard_core::query::projection::Projection;
 use docshard_core::query::specification::Role;
 use docshard_core::query::stage::{Collections, Find, Input, Pipeline, STAGES, Sink, Statistics};
-use docshard_core::routing::plan::Read;
 use docshard_core::routing::request::options::{CountOptions, FindOptions};
 use docshard_core::routing::request::query::Query;
 use docshard_core::values::document::value::Value;
@@ -92,7 +91,7 @@ pub fn find(namespace: &str, filter: Specification<'_>, arguments: &Arguments<'_
     Ok(Found::Collection(find::find(namespace, &find_query(filter, &options)?, &options)?))
 }
 
-/// As [`find`], with what is observed of each shard. Of a view nothing is.
+/// As [`find`], with what is observed of each shard. For a view there are no observations.
 pub fn find_observed(
     namespace: &str,
     filter: Specification<'_>,
@@ -201,7 +200,7 @@ pub fn aggregate(namespace: &str, stages: &Json, arguments: &Arguments<'_>) -> R
 }
 
 /// Checks that the caller may read a collection, or all that a view reads.
-/// Errors: `Unauthorized`.
+/// Errors: `Unauthorized`; `InvalidNamespace`; `MaxSubPipelineDepthExceeded`.
 pub fn check(namespace: &str) -> Result<()> {
     check_within(namespace, 0)
 }
@@ -227,7 +226,8 @@ fn collated_view(namespace: &str) -> Result<Option<Resolved>> {
     Ok(views::resolve(namespace)?.filter(|view| view.collation != json!({"locale": "simple"})))
 }
 
-/// Runs stages that compare strings by their bytes over a view with a collation, which its own stages keep: here, over their results. None for another namespace.
+/// For a view with a collation: runs the view's stages under it, and then `stages` at the router over their results, comparing strings by
+/// their bytes. None if the namespace is not such a view.
 pub fn over_collated_view(namespace: &str, stages: impl FnOnce() -> Result<Vec<Json>>) -> Result<Option<Results>> {
     let Some(view) = collated_view(namespace)? else { return Ok(None) };
     let seen = Aggregation { stages: &[], shared: Shared::default(), on_disk: true }.run_view(&view)?;
@@ -249,17 +249,6 @@ pub fn explain_aggregate(
     Aggregation::of(stages, arguments)?.explain(namespace, verbosity)
 }
 
-/// Explains a find over a collection.
-pub fn explain_find(
-    namespace: &str,
-    filter: Specification<'_>,
-    arguments: &Arguments<'_>,
-    verbosity: Verbosity,
-) -> Result<Json> {
-    let options = find_options(namespace, arguments)?;
-    explain(namespace, &find_query(filter, &options)?, Explained::Read(Read::Find(&options)), verbosity)
-}
-
 /// Explains a read of a view, given the stages of the read; None if the namespace is not a view.
 pub fn explain_view(
     namespace: &str,
@@ -278,7 +267,7 @@ pub fn explain_view(
 struct Aggregation<'a> {
     stages: &'a [Json],
     shared: Shared<'a>,
-    /// false: stages keep to MongoDB's limit of memory, and fail beyond
+    /// true: stages may use temporary files; false: more than MongoDB's limit of memory is an error
     on_disk: bool,
 }
 
@@ -396,7 +385,8 @@ fn behind(view: &Resolved, stages: &[Json]) -> Result<Vec<Json>> {
     Ok([&view.stages, stages].concat())
 }
 
-/// Parses a pipeline over a collection, and checks that the caller may read the other collections of its stages.
+/// Parses a pipeline over a collection, and checks that the caller may read the other collections of its stages. A
+/// pipeline that begins with documents of its own, or with statistics of the cluster, has no collection; every other one has.
 fn parsed(namespace: &str, stages: &[Json], environment: &Environment) -> Result<Pipeline> {
     let pipeline = Pipeline::parse(stages, environment)?.rearranged()?;
     let (database, collection) = namespace.split_once('.').unwrap_or((namespace, ""));
@@ -451,13 +441,14 @@ fn divided(pipeline: &Pipeline, environment: &Environment, hint: Option<&Json>) 
 /// The settings that a statement's pipeline shares with the pipelines which its stages run over other collections.
 #[derive(Clone, Debug)]
 struct Pipelines {
-    /// false: stages keep to MongoDB's limit of memory, and fail beyond
+    /// true: stages may use temporary files; false: more than MongoDB's limit of memory is an error
     on_disk: bool,
     /// the number of enclosing pipelines
     depth: usize,
 }
 
-/// The largest number of enclosing pipelines, including those of views: MongoDB's limit.
+/// The largest number of enclosing pipelines, MongoDB's limit. Those inside the stages of views count; a chain of views has a limit of
+/// its own.
 const MAX_DEPTH: usize = 20;
 
 fn too_deep() -> Error {
@@ -524,7 +515,8 @@ impl Collections for InnerPipelines {
     }
 }
 
-/// Returns the stages of a distinct over a view. They return the documents with the field.
+/// Returns the stages of a distinct over a view. They return, of each matching document, only the first component of the
+/// field's path.
 pub fn distinct_stages(field: &str, filter: Specification<'_>) -> Result<Vec<Json>> {
     let mut stages = match_stage(filter)?;
     stages.extend(field.split('.').next().map(|name| json!({"$project": {"_id": 0, (name): 1}})));

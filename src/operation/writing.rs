@@ -84,9 +84,10 @@ pub fn insert_batch(
             }
         }
     }
-    let mut failed = Vec::new();
     insert::claim(namespace, &storable)?;
-    insert_each(namespace, &storable.iter().collect::<Vec<_>>(), 0, ordered, &mut failed)?;
+    let mut batch = Batch { namespace, ordered, failed: Vec::new() };
+    batch.insert(&storable.iter().collect::<Vec<_>>(), 0)?;
+    let mut failed = batch.failed;
     failed.sort_unstable_by_key(|failed| failed.index);
     if let Some(first) = failed.first().filter(|_| ordered) {
         // The failed insert comes before the document that could not be read.
@@ -101,102 +102,90 @@ pub fn insert_batch(
     Ok((ids, errors))
 }
 
-/// Inserts documents, the first of which has position `start`, and adds the refused ones to `failed`. If `ordered`, the first
-/// failure ends the batch. Fails if an error concerns the whole batch.
-fn insert_each(
-    namespace: &str,
-    documents: &[&Storable],
-    start: usize,
+/// Documents that are inserted many at a time, although each may be refused.
+struct Batch<'a> {
+    namespace: &'a str,
+    /// the first failure ends the batch
     ordered: bool,
-    failed: &mut Vec<WriteError>,
-) -> Result<()> {
-    if documents.is_empty() {
-        return Ok(());
-    }
-    let mut refused = Vec::new();
-    let done = attempt(|| {
-        if let [document] = documents
-            && once::may_claim_by_itself()
-        {
-            return insert::insert_once(namespace, document);
+    /// the refused documents
+    failed: Vec<WriteError>,
+}
+
+impl Batch<'_> {
+    /// Inserts documents, the first of which has position `start`. Fails if an error concerns the whole batch.
+    fn insert(&mut self, documents: &[&Storable], start: usize) -> Result<()> {
+        if documents.is_empty() {
+            return Ok(());
         }
-        refused = insert::insert_unordered(namespace, documents)?;
-        // In an ordered batch no document after the first failure may be inserted.
-        match refused.iter().min_by_key(|refused| refused.index) {
-            Some(first) if ordered => Err(first.error.clone()),
-            _ => Ok(()),
-        }
-    });
-    match done {
-        Ok(()) => {
-            failed.extend(refused.into_iter().map(|refused| WriteError { index: start + refused.index, ..refused }));
-            Ok(())
-        }
-        Err(error) if !is_of_one_operation(&error) => Err(error),
-        Err(error) if documents.len() == 1 => {
-            failed.push(WriteError { index: start, error });
-            Ok(())
-        }
-        Err(error) if error.kind == Kind::DocumentValidationFailure => {
-            insert_valid(namespace, documents, start, ordered, failed)
-        }
-        Err(error) => {
-            if let Some(first) = refused.iter().map(|refused| refused.index).min() {
-                insert_each(namespace, &documents[..first], start, ordered, failed)?;
-                if failed.is_empty() {
-                    failed.push(WriteError { index: start + first, error });
-                }
-                return Ok(());
+        let mut refused = Vec::new();
+        let done = attempt(|| {
+            if let [document] = documents
+                && once::may_claim_by_itself()
+            {
+                return insert::insert_once(self.namespace, document);
             }
-            insert_halves(namespace, documents, start, ordered, failed)
+            refused = insert::insert_unordered(self.namespace, documents)?;
+            // In an ordered batch no document after the first failure may be inserted.
+            match refused.iter().min_by_key(|refused| refused.index) {
+                Some(first) if self.ordered => Err(first.error.clone()),
+                _ => Ok(()),
+            }
+        });
+        match done {
+            Ok(()) => self.fail(refused, |at| start + at),
+            Err(error) if !is_of_one_operation(&error) => return Err(error),
+            Err(error) if documents.len() == 1 => self.failed.push(WriteError { index: start, error }),
+            Err(error) if error.kind == Kind::DocumentValidationFailure => return self.insert_valid(documents, start),
+            Err(error) => match refused.iter().map(|refused| refused.index).min() {
+                Some(index) => return self.insert_before(documents, start, WriteError { index, error }),
+                None => return self.insert_halves(documents, start),
+            },
         }
+        Ok(())
     }
-}
 
-fn insert_halves(
-    namespace: &str,
-    documents: &[&Storable],
-    start: usize,
-    ordered: bool,
-    failed: &mut Vec<WriteError>,
-) -> Result<()> {
-    let (left, right) = documents.split_at(documents.len() / 2);
-    insert_each(namespace, left, start, ordered, failed)?;
-    if ordered && !failed.is_empty() {
-        return Ok(());
+    /// Adds documents that were refused; `position` is that of each index in the batch.
+    fn fail(&mut self, refused: Vec<WriteError>, position: impl Fn(usize) -> usize) {
+        self.failed.extend(refused.into_iter().map(|one| WriteError { index: position(one.index), ..one }));
     }
-    insert_each(namespace, right, start + left.len(), ordered, failed)
-}
 
-/// As [`insert_each`], where the collection's validator has refused at least one of the documents.
-fn insert_valid(
-    namespace: &str,
-    documents: &[&Storable],
-    start: usize,
-    ordered: bool,
-    failed: &mut Vec<WriteError>,
-) -> Result<()> {
-    let mut invalid = insert::violations(namespace, documents)?;
-    if invalid.is_empty() {
-        // The validator has changed, or depends on the time.
-        return insert_halves(namespace, documents, start, ordered, failed);
-    }
-    if ordered {
-        let first = invalid.swap_remove(0);
-        insert_each(namespace, &documents[..first.index], start, ordered, failed)?;
-        if failed.is_empty() {
-            failed.push(WriteError { index: start + first.index, ..first });
+    /// Inserts the documents of an ordered batch before the first one that is known to be refused.
+    fn insert_before(&mut self, documents: &[&Storable], start: usize, first: WriteError) -> Result<()> {
+        self.insert(&documents[..first.index], start)?;
+        if self.failed.is_empty() {
+            self.fail(vec![first], |at| start + at);
         }
-        return Ok(());
+        Ok(())
     }
-    let is_valid = |at: &usize| invalid.binary_search_by_key(at, |invalid| invalid.index).is_err();
-    let positions: Vec<usize> = (0..documents.len()).filter(is_valid).collect();
-    let valid: Vec<&Storable> = positions.iter().map(|at| documents[*at]).collect();
-    let mut others = Vec::new();
-    insert_each(namespace, &valid, 0, ordered, &mut others)?;
-    failed.extend(others.into_iter().map(|other| WriteError { index: start + positions[other.index], ..other }));
-    failed.extend(invalid.into_iter().map(|invalid| WriteError { index: start + invalid.index, ..invalid }));
-    Ok(())
+
+    fn insert_halves(&mut self, documents: &[&Storable], start: usize) -> Result<()> {
+        let (left, right) = documents.split_at(documents.len() / 2);
+        self.insert(left, start)?;
+        if self.ordered && !self.failed.is_empty() {
+            return Ok(());
+        }
+        self.insert(right, start + left.len())
+    }
+
+    /// As [`insert`](Self::insert), where the collection's validator has refused at least one of the documents.
+    fn insert_valid(&mut self, documents: &[&Storable], start: usize) -> Result<()> {
+        let mut invalid = insert::violations(self.namespace, documents)?;
+        if invalid.is_empty() {
+            // The validator has changed, or depends on the time.
+            return self.insert_halves(documents, start);
+        }
+        if self.ordered {
+            return self.insert_before(documents, start, invalid.swap_remove(0));
+        }
+        let is_valid = |at: &usize| invalid.binary_search_by_key(at, |invalid| invalid.index).is_err();
+        let positions: Vec<usize> = (0..documents.len()).filter(is_valid).collect();
+        let valid: Vec<&Storable> = positions.iter().map(|at| documents[*at]).collect();
+        let mut others = Batch { failed: Vec::new(), ..*self };
+        others.insert(&valid, 0)?;
+        self.fail(others.failed, |at| start + positions[at]);
+        self.fail(invalid, |at| start + at);
+        Ok(())
+    }
 }
 
 /// An update, a replacement or a deletion, of one or many documents.

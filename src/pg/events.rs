@@ -25,7 +25,7 @@ thread_local! {
     static HANDLERS: RefCell<Vec<fn(Event)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Registers a handler for all later events in this process. The caller registers it only once.
+/// Registers a handler for all later events in this process. The caller must register it only once.
 pub fn register(handler: fn(Event)) {
     let is_first = HANDLERS.with_borrow_mut(|handlers| {
         handlers.push(handler);

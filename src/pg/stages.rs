@@ -12,7 +12,7 @@ pub trait DocumentSource {
     /// The document's jsonb.
     fn bytes(&self) -> &[u8];
 
-    /// The key by which the document is merged; empty if there is none.
+    /// The sort key by which the router merges the document with those of other shards; empty if the documents are in no order.
     fn key(&self) -> &[u8] {
         &[]
     }
@@ -91,7 +91,7 @@ impl StageResults {
         Ok(Self(pipeline.run_with(Box::new(Source(documents)), resources)?))
     }
 
-    /// As [`with_resources`](Self::with_resources), and measures each stage.
+    /// Like [`with_resources`](Self::with_resources), and measures each stage.
     pub fn measured(
         documents: impl DocumentSource + 'static,
         pipeline: &Pipeline,
@@ -126,7 +126,7 @@ impl StageResults {
         self.0.bytes()
     }
 
-    /// The key by which the results are in order; empty if they are in none.
+    /// The sort key by which the results are ordered; empty if they are in no order.
     pub fn key(&self) -> &[u8] {
         self.0.key()
     }

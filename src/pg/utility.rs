@@ -6,17 +6,17 @@ use std::cell::RefCell;
 use std::ffi::c_char;
 use std::sync::OnceLock;
 
-/// Called with the statement that PostgreSQL is about to run; returns what to call after its success.
+/// Called with the statement that PostgreSQL is about to run. Returns a function to call after the statement has succeeded, or None.
 pub type Watcher = unsafe fn(statement: *mut pg_sys::PlannedStmt) -> Option<Box<dyn FnOnce()>>;
 
 static NEXT: OnceLock<pg_sys::ProcessUtility_hook_type> = OnceLock::new();
 
 thread_local! {
-    /// The watchers. As they are set before a process forks, all its children have them.
+    /// The watchers. A child process inherits those that were set before the fork.
     static WATCHERS: RefCell<Vec<Watcher>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Called from `_PG_init`.
+/// Adds a watcher. Called from `_PG_init`.
 pub fn watch(watcher: Watcher) {
     WATCHERS.with_borrow_mut(|watchers| watchers.push(watcher));
     // SAFETY: a backend has one thread; the hook that was there before is called by ours.

@@ -1,6 +1,7 @@
-//! The differences between PostgreSQL 15, 17 and 18 that this crate meets. No other file asks for the version.
+//! Hides the differences between PostgreSQL 15, 17 and 18 from the rest of this crate. No other file asks for the version.
 //!
-//! Most functions are named like PostgreSQL's and have their safety conditions; arguments that are the same in every call are left out.
+//! Most functions have the names and the safety conditions of PostgreSQL's functions. Arguments that are the same in every call are left
+//! out.
 
 use pgrx::pg_sys;
 use std::ffi::{c_int, c_void};
@@ -26,7 +27,7 @@ pub fn local_transaction() -> u32 {
     }
 }
 
-/// True if the client has sent more than the present message.
+/// True if input of the client after the present message has been received already.
 pub(in crate::pg) fn has_unread_input() -> bool {
     // SAFETY: reads a variable of this process.
     unsafe {
@@ -40,7 +41,7 @@ pub(in crate::pg) fn has_unread_input() -> bool {
 pub(in crate::pg) type Visit = unsafe extern "C-unwind" fn(*mut pg_sys::Node, *mut c_void) -> bool;
 
 /// # Safety
-/// A statement's node, as the parser has made it; what `visit` is given as context is as it expects.
+/// A statement's node, as the parser has made it; the context is of the type that `visit` expects.
 pub(in crate::pg) unsafe fn walk_raw_expressions(node: *mut pg_sys::Node, visit: Visit, context: *mut c_void) -> bool {
     // SAFETY: promised by the caller.
     unsafe { raw_expression_tree_walker(node, visit, context) }
@@ -73,7 +74,7 @@ pub(in crate::pg) unsafe fn qualified_name(name: *const std::ffi::c_char) -> *mu
     }
 }
 
-/// Whether the user may execute the function.
+/// Checks whether the user may execute the function.
 ///
 /// # Safety
 /// In a transaction.
@@ -88,7 +89,7 @@ pub(in crate::pg) unsafe fn may_execute(function: pg_sys::Oid, user: pg_sys::Oid
     }
 }
 
-/// Whether the user may use the objects of a schema.
+/// True if the user may use the objects of a schema.
 ///
 /// # Safety
 /// In a transaction.
@@ -104,10 +105,10 @@ pub(in crate::pg) unsafe fn may_use_schema(schema: pg_sys::Oid, user: pg_sys::Oi
     answer == pg_sys::AclResult::ACLCHECK_OK
 }
 
-/// The columns that a description has.
+/// The columns of a row description.
 ///
 /// # Safety
-/// The description lives as long as what is returned.
+/// The description lives as long as the result is used.
 pub unsafe fn attributes<'a>(rows: pg_sys::TupleDesc) -> &'a [pg_sys::FormData_pg_attribute] {
     // SAFETY: promised by the caller; PostgreSQL 18 has a compact form of all columns before them.
     unsafe {
@@ -120,7 +121,7 @@ pub unsafe fn attributes<'a>(rows: pg_sys::TupleDesc) -> &'a [pg_sys::FormData_p
     }
 }
 
-/// A set of this many events, which lives until it is freed.
+/// Creates a set for this many events, which lives until it is freed.
 ///
 /// # Safety
 /// In a backend's main thread.
@@ -157,7 +158,7 @@ pub unsafe fn index_beginscan(
     keys: usize,
 ) -> pg_sys::IndexScanDesc {
     let keys = keys as c_int;
-    // SAFETY: promised by the caller. Nothing is counted for EXPLAIN.
+    // SAFETY: promised by the caller; null: the scan counts nothing for EXPLAIN.
     unsafe {
         cfg_select! {
             feature = "pg18" => pg_sys::index_beginscan(table, index, snapshot, null_mut(), keys, 0),
@@ -197,8 +198,8 @@ pub unsafe fn has_new_file(rel: pg_sys::Relation) -> bool {
     rel.rd_createSubid != 0 || first != 0
 }
 
-/// Where a relation keeps its set of columns that indexes mention, which decides whether an update is heap-only. None: it has not been
-/// computed, or was invalidated. From PostgreSQL 16 on, columns that only summarizing indexes (BRIN) mention are not in it.
+/// The set of columns that a relation's indexes use, as the relation caches it; it decides whether an update is heap-only. None: it was not
+/// computed yet, or was invalidated. From PostgreSQL 16 on, it lacks columns that only summarizing indexes (BRIN) use.
 ///
 /// # Safety
 /// The relation is open.
@@ -228,7 +229,7 @@ pub unsafe fn compute_indexed_columns(rel: pg_sys::Relation) {
 /// Gives the executor its only table, with the columns that the statement updates.
 ///
 /// # Safety
-/// Called once for a new executor's state, in its memory context; the entry and the set are of it.
+/// Called once for a new executor's state, in its memory context, which has the entry and the set.
 pub unsafe fn init_range_table(
     estate: *mut pg_sys::EState,
     entry: *mut pg_sys::RangeTblEntry,
@@ -279,7 +280,7 @@ pub enum NewEntries {
     All,
 }
 
-/// What PostgreSQL says about the indexes after an update.
+/// The type by which PostgreSQL reports which indexes need entries after an update.
 pub type UpdatedIndexes = cfg_select! {
     feature = "pg15" => { bool }
     _ => { pg_sys::TU_UpdateIndexes::Type }
@@ -379,7 +380,7 @@ pub unsafe fn portal_run(portal: pg_sys::Portal, receiver: *mut pg_sys::DestRece
     }
 }
 
-/// A path of a foreign scan, with its cost before the first row and of all rows.
+/// Makes a path of a foreign scan. `cost`: before the first row, and of all rows.
 ///
 /// # Safety
 /// As PostgreSQL's function of this name; a path of a table alone.
@@ -409,7 +410,7 @@ pub unsafe fn foreign_scan_path(
     }
 }
 
-/// A path of a foreign scan for a stage above the scans, which returns its results in no order.
+/// Makes a path of a foreign scan that also does a stage above the scan; its results are in no order.
 ///
 /// # Safety
 /// As PostgreSQL's function of this name.
@@ -452,7 +453,7 @@ pub unsafe fn relation_of_scan(scan: &pg_sys::ForeignScan) -> pg_sys::Index {
     pg_sys::Index::try_from(unsafe { pg_sys::bms_next_member(relations, -1) }).unwrap_or_default()
 }
 
-/// A relation of a statement, which the executor opens if it has not yet, and closes.
+/// A relation of a statement. The executor opens it if it is not open yet, and closes it.
 ///
 /// # Safety
 /// A number of this executor's statement.
@@ -532,7 +533,7 @@ pub unsafe fn user_of_target(target: *mut pg_sys::ResultRelInfo, estate: *mut pg
     }
 }
 
-/// True if RETURNING may show rows as they were before.
+/// True if RETURNING may show old rows.
 pub fn returns_old_rows(parse: &pg_sys::Query) -> bool {
     cfg_select! {
         feature = "pg18" => !parse.returningList.is_null(),

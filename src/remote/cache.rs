@@ -1,7 +1,7 @@
 //! This backend's connections: one for each server, opened on demand and kept. All log in as the service role.
 //!
-//! The pool stays borrowed during a wait. An interrupt that unwinds returns it before the transaction's callbacks run.
-//! Invalidations arrive in the middle of catalog lookups, so they are queued and applied by the next request.
+//! The pool stays borrowed during a wait. An interrupt that unwinds ends the borrow before the transaction's callbacks run. Invalidations
+//! arrive in the middle of catalog lookups, so they are queued and applied by the next request.
 
 use super::connection::{Connection, Progress};
 use super::ffi::{self, Invalidated, Local};
@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::rc::Rc;
 
-/// Queued invalidations, beyond which all connections are invalid.
+/// The largest number of queued invalidations. One more makes all connections invalid.
 const MAX_INVALIDATIONS: usize = 64;
 
 thread_local! {

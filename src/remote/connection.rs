@@ -76,7 +76,7 @@ pub(super) struct Progress {
     pub(super) affected: u64,
 }
 
-/// An expected answer: to which command of the batch.
+/// An expected answer, named by the command of the batch that it answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// to BEGIN or SAVEPOINT, which gives the remote transaction this depth
@@ -121,8 +121,8 @@ struct Batch {
     user: Oid,
 }
 
-/// The largest number of rows of the statements before the main one of a batch, each of which returns one at most. A shard could send
-/// rows without end.
+/// The largest number of rows that the statements of a batch may return without the main one. Each returns at most one; the limit stops a
+/// shard that sends rows without end.
 const MAX_UNREAD_ROWS: u32 = 1_000;
 
 /// Exists from the moment when a write that commits by itself is sent until the local transaction ends.
@@ -131,9 +131,9 @@ struct Deciding {
     _hold: HoldCancel,
     /// a cancel that was passed on to the shard
     cancelling: Option<Receiver<()>>,
-    /// the time limit for the effect of a cancel of this process; None without one
+    /// when a cancel of this process must have had its effect; None without a cancel
     deadline: Option<Instant>,
-    /// it was passed on to end a deadlock
+    /// the cancel was passed on to end a deadlock
     is_victim: bool,
     committed: bool,
 }
@@ -167,7 +167,7 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn open(id: u64, server: Oid) -> Result<Self> {
-        // Statements that the shard missed while it was unavailable: a session runs them, after its handshake.
+        // The shard has missed statements while it was unavailable. A session runs them after its handshake.
         if !handshake::pending(server)?.is_empty() {
             drop(Session::open(server)?);
         }
@@ -227,7 +227,7 @@ impl Connection {
         self.state.is_busy(!self.steps.is_empty())
     }
 
-    /// True if the local transaction does not need it.
+    /// True if the local transaction does not need the connection.
     pub(super) fn is_idle(&self) -> bool {
         self.state.depth() == 0 && !self.is_busy()
     }
@@ -247,7 +247,7 @@ impl Connection {
         self.state.depth() == 0 || (!self.state.has_written() && !self.state.is_broken() && self.xact() != Xact::Failed)
     }
 
-    /// The remote transaction's state. The wire does not know an implicit transaction; that one is always in order, as an error
+    /// The remote transaction's state. The wire does not report an implicit transaction. It is open as long as it exists, because an error
     /// ends it.
     pub(super) fn xact(&self) -> Xact {
         match (self.state.is_void(), self.state.is_implicit()) {
@@ -344,7 +344,7 @@ impl Connection {
         }
     }
 
-    /// Sends the end of a batch.
+    /// Sends the end of a batch. False if the wire refuses.
     fn end_batch(&mut self) -> bool {
         if self.state.is_implicit() {
             self.wire.pg.request_flush()
@@ -390,9 +390,9 @@ impl Connection {
         if error.hint.is_some() { error } else { error.with_hint(hint) }
     }
 
-    /// The error of the read that has aborted the remote transaction, for a later statement. The client may not have seen it: the
-    /// rows of a cursor can be read because another statement needs the connection. None if another user has read, such as the owner of a
-    /// `SECURITY DEFINER` function: the message may have values of documents.
+    /// The error of the read that has aborted the remote transaction, to be reported by a later statement. The client may not have seen it:
+    /// a cursor's rows are also read when another statement needs the connection. None if the read ran as another user, such as the owner
+    /// of a `SECURITY DEFINER` function: the message may contain values of documents.
     pub(super) fn abort_cause(&self) -> Option<Error> {
         let (cause, _) = self.abort_cause.clone().filter(|(_, user)| *user == current_user())?;
         let shard = self.wire.shard();
@@ -477,7 +477,7 @@ impl Connection {
         drop(self.drain(Limit::Until(Instant::now() + CLEANUP)));
     }
 
-    /// Sends a statement, and before that its preparation if the shard has not prepared it.
+    /// Sends a statement, and before that its preparation if the shard has not prepared it. False if the wire refuses.
     fn statement(&mut self, sql: &str, step: Step, params: &Encoded) -> Result<bool> {
         let mut sent = true;
         let lookup = self.prepared.find_or_add(sql, &params.types);
@@ -542,7 +542,7 @@ impl Connection {
         self.transmit(sent)
     }
 
-    /// Awaits the end of a text command; `tag`: the command tag without which the transaction was rolled back.
+    /// Awaits the end of a text command. `tag`: the expected command tag; any other one means that the transaction was rolled back.
     pub(super) fn finish_text(&mut self, tag: Option<&str>, limit: Limit) -> Result<()> {
         let Finished { result, .. } = self.answer(limit)?;
         if tag.is_none_or(|tag| result == Answer::Done(tag.to_owned())) {

@@ -36,7 +36,7 @@ pub trait Cluster {
     /// The password that the service role is being given at a server's shard, by the newest snapshot; None: it is not being changed.
     fn next_password(&self, server: Oid) -> Result<Option<String>>;
 
-    /// Another shard whose server has the same address as this one's.
+    /// The name of another shard whose server has the same address as this one; None if there is none.
     fn same_address(&self, server: Oid) -> Result<Option<String>>;
 
     /// Refuses (08004) a database that reports another identity than the router's own database, which this process serves.
@@ -91,7 +91,7 @@ impl HandshakeState {
         matches!(self, Self::Done)
     }
 
-    /// Reads the handshake from the catalog. Called as late as possible, as the worker advances the WAL positions in it.
+    /// Reads the handshake from the catalog. Called as late as possible, because the worker advances the shard's position in the catalog.
     pub(super) fn prepare(&mut self, server: Oid) -> Result<()> {
         if matches!(self, Self::Due) {
             *self = hello(server)?.map_or(Self::Done, |hello| Self::Ready(Box::new(hello)));
@@ -111,7 +111,7 @@ impl HandshakeState {
         Some(done.map(|()| encoded))
     }
 
-    /// Keeps a row of the answer. There is one, so more than two make no difference.
+    /// Keeps a row of the answer. A valid answer has one row, and two rows are enough to recognize an invalid one.
     pub(super) fn receive(&mut self, row: RemoteRow) {
         if let Self::Sent(_, rows) = self
             && rows.len() < 2
@@ -120,8 +120,8 @@ impl HandshakeState {
         }
     }
 
-    /// Evaluates the answer. A shard whose WAL position differs from the catalog's must be asked again by each batch, as it may
-    /// refuse writes.
+    /// Evaluates the answer. If the shard's position differs from the catalog's, the next batch repeats the handshake, because the shard
+    /// may refuse writes.
     pub(super) fn answered(&mut self) -> Result<()> {
         let Self::Sent(hello, rows) = std::mem::replace(self, Self::Done) else { return Ok(()) };
         if !accept(&hello, &rows)? {
@@ -138,7 +138,7 @@ impl HandshakeState {
     }
 }
 
-/// Performs the handshake by itself, in front of statements that write, or only read.
+/// Performs the handshake in a round trip of its own. `writes`: the statements after it write.
 ///
 /// # Errors
 /// 08004 if the server is another shard, or an older copy of it.
@@ -157,7 +157,7 @@ pub(super) fn greet(wire: &mut Wire, hello: &Hello, writes: bool) -> Result<()> 
     }
 }
 
-/// Compares the answer with the handshake; true if the shard's WAL position is the catalog's.
+/// Compares the answer with the handshake; true if the shard's position is the catalog's.
 pub(super) fn accept(hello: &Hello, rows: &[RemoteRow]) -> Result<bool> {
     let welcome: Welcome =
         SayHello::decode(rows).map_err(|error| Error::new(Kind::HostUnreachable, error.into_message()))?.into();

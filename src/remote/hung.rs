@@ -73,7 +73,7 @@ pub fn worker_timeout() -> Duration {
     Duration::from_millis(u64::try_from(WORKER_TIMEOUT.get()).unwrap_or(0))
 }
 
-/// A limit of statements, which the previous one replaces again when this is dropped.
+/// A limit for statements. When it is dropped, the previous limit applies again.
 #[derive(Debug)]
 pub struct Limited(Option<Duration>);
 
@@ -83,7 +83,7 @@ impl Drop for Limited {
     }
 }
 
-/// Limits the time of each statement that this process sends to a shard from now on, also a worker's.
+/// Limits the time of each statement that this process sends to a shard from now on. In a worker, this replaces `docshard.worker_timeout`.
 pub fn limit(time: Duration) -> Limited {
     Limited(LIMIT.replace(Some(time)))
 }

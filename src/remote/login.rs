@@ -20,10 +20,10 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 /// Largest number of logins with different passwords.
-const MOST_PASSWORDS: usize = 6;
+const MAX_PASSWORDS: usize = 6;
 
 /// Largest number of refused hosts that are kept until they are reported; only the worker reports them.
-const MOST_REFUSED: usize = 64;
+const MAX_REFUSED: usize = 64;
 
 /// How long a host is passed over after it refused a handshake.
 const PASS_OVER: Duration = Duration::from_secs(60);
@@ -60,13 +60,13 @@ fn note_refused(server: Oid, host: usize, why: &str) {
     let Ok(route) = options::route(server) else { return };
     let (shard, address) = (shard_of(&route.server_name).to_owned(), address(server, host));
     REFUSED.with_borrow_mut(|all| {
-        if all.len() < MOST_REFUSED {
+        if all.len() < MAX_REFUSED {
             all.push(RefusedHost { shard, address, why: why.to_owned() });
         }
     });
 }
 
-/// Called when a host refused the handshake, for this reason. True if there is another host.
+/// Called when a host has refused the handshake, for this reason. True if there is a host that is not passed over yet.
 pub(super) fn pass_over(server: Oid, host: usize, why: &str) -> bool {
     let hosts = options::route(server).map_or(1, |route| options::alternatives(&route.options).len());
     let mut passed = passed_over(server);
@@ -90,15 +90,16 @@ fn address(server: Oid, host: usize) -> String {
 pub(super) struct Passwords(Vec<Option<String>>);
 
 impl Passwords {
-    /// Called when a login by the route was refused for its password: returns a route with another one that the catalog knows. None
-    /// if there is none, or if the error is another one.
+    /// Called when a login by the route has failed. Returns the route with another password that the catalog knows; None if there is none,
+    /// or if the login was not refused for its password.
     pub(super) fn next(&mut self, server: Oid, route: &Route, error: &Error) -> Result<Option<Route>> {
-        if error.sqlstate != INVALID_PASSWORD || self.0.len() >= MOST_PASSWORDS {
+        if error.sqlstate != INVALID_PASSWORD || self.0.len() >= MAX_PASSWORDS {
             return Ok(None);
         }
         self.0.push(route.password().map(str::to_owned));
         ffi::accept_invalidations();
-        // A change commits the mapping's password and the end of the change together. So it is read before the mapping.
+        // A change commits the mapping's new password and its own end together. So the password that is being set is read first, and then
+        // the mapping.
         let changing = handshake::next_password(server)?;
         let now = options::route(server)?;
         let is_new = |route: &Route| !self.0.iter().any(|tried| tried.as_deref() == route.password());

@@ -12,8 +12,8 @@ use docshard_core::error::{Kind, error};
 use pgrx::pg_sys::Oid;
 use std::time::Duration;
 
-/// They come after the administrator's `options`, and so override them. With `gin_fuzzy_search_limit`, a search by an index of
-/// entries would return some of the documents. The last one ends statements of a router that has died.
+/// They come after the administrator's `options`, and so override them. With a `gin_fuzzy_search_limit`, a search by an index of entries
+/// would return only some of the documents. The last one ends statements of a router that has died.
 const SETTINGS: &str = "-c search_path=pg_catalog,pg_temp -c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres \
                         -c extra_float_digits=3 -c bytea_output=hex -c standard_conforming_strings=on \
                         -c gin_fuzzy_search_limit=0 -c client_connection_check_interval=2s";
@@ -31,7 +31,7 @@ const LOST_HOSTS: [(&str, &str); 4] = [
     ("tcp_user_timeout", "120000"),
 ];
 
-/// In seconds, unless `connect_timeout` is given.
+/// The time for connecting to a host if `connect_timeout` is not given, in seconds.
 const CONNECT_TIMEOUT: u64 = 10;
 
 #[derive(Debug)]
@@ -62,7 +62,7 @@ pub fn server_options(server: Oid) -> Result<Vec<(String, String)>> {
     Ok(server.options.into_iter().filter(|(keyword, _)| ffi::libpq_keywords().contains(keyword)).collect())
 }
 
-/// The options of the extension owner's user mapping at a server; none without one.
+/// The options of the extension owner's user mapping at a server; empty without a mapping.
 pub fn mapping_options(server: Oid) -> Result<Vec<(String, String)>> {
     Ok(ffi::mapping(server, user::extension_owner()?).map(|mapping| mapping.options).unwrap_or_default())
 }
@@ -139,7 +139,7 @@ pub(super) fn finish(options: &mut Vec<(String, String)>) {
         }
     }
     if value(options, "gssencmode").is_none() {
-        // The connection could not be taken over from libpq.
+        // A connection with GSS encryption could not be taken over from libpq.
         set(options, "gssencmode", "disable".to_owned());
     }
     set(options, "client_encoding", ffi::database_encoding());
@@ -156,7 +156,7 @@ pub(super) fn with_setting(options: &[(String, String)], setting: &str) -> Vec<(
     options
 }
 
-/// Limits the time for each host.
+/// Limits the time for connecting to each host.
 pub(super) fn with_connect_timeout(options: &[(String, String)], seconds: u32) -> Vec<(String, String)> {
     let mut options = options.to_vec();
     let seconds = connect_timeout(&options).0.as_secs().min(seconds.into());
@@ -202,8 +202,9 @@ pub(super) fn destination(options: &[(String, String)]) -> Vec<Vec<(String, Stri
     hosts
 }
 
-/// The options of each of several hosts. libpq applies no timeout to a host when it connects asynchronously, so one that does not
-/// respond would block the others. `prefer-standby` needs all hosts at once, and libpq reports lists of different lengths.
+/// Splits the options of several hosts into those of each host. When libpq connects asynchronously, it applies no timeout to a host, so a
+/// host that does not respond would block the others. The hosts stay together for `prefer-standby`, which needs all of them, and if the
+/// lists have different lengths, which libpq then reports.
 pub(super) fn alternatives(options: &[(String, String)]) -> Vec<Vec<(String, String)>> {
     let list = |keyword| value(options, keyword).map(|v| v.split(',').collect::<Vec<_>>()).unwrap_or_default();
     let (hosts, addresses, ports) = (list("host"), list("hostaddr"), list("port"));

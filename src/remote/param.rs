@@ -16,7 +16,7 @@ use std::ffi::CString;
 pub struct Sql<'a> {
     pub sql: &'a str,
     pub params: Cow<'a, [Param<'a>]>,
-    /// of its rows: a row of the shard with others violates the protocol
+    /// the columns of its rows; a row with other columns violates the protocol
     pub columns: &'static [Column],
 }
 
@@ -46,8 +46,8 @@ pub enum Role {
 /// How much of the local transaction a request is, as far as the caller knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestScope {
-    /// as [`RequestScope::OneOfSeveral`], of a change or question about metadata: no document is read or written that a serializable
-    /// transaction could conflict about
+    /// as [`RequestScope::OneOfSeveral`], for metadata: it reads and writes no documents, so it cannot conflict with a serializable
+    /// transaction
     Metadata,
     /// one of several requests that a statement sends
     OneOfSeveral,
@@ -77,10 +77,10 @@ pub(super) struct Encoded {
     pub(super) columns: Columns,
 }
 
-/// One format for all: binary.
+/// One format code for all values: binary.
 const BINARY: [u8; 4] = [0, 1, 0, 1];
 
-/// A server accepts messages of up to 1 GB.
+/// The longest message that a server accepts, in bytes.
 const MAX_BYTES: usize = 1 << 30;
 
 impl Default for Encoded {

@@ -52,11 +52,11 @@ impl docshard_core::sql::record::Row for RemoteRow {
     }
 }
 
-/// The most bytes of an answer in memory. The largest answers are the sizes of chunks, about 100 MB for a million of them, and the numbers
-/// of changes while a chunk of a collection with a unique index moved, 8 MB for a million.
-const MOST_BYTES: usize = 128 << 20;
+/// The size of the largest answer that is kept in memory, in bytes. The largest answers are the sizes of chunks, about 100 MB for a million
+/// of them, and the numbers of changes while a chunk of a collection with a unique index moved, 8 MB for a million.
+const MAX_BYTES: usize = 128 << 20;
 
-/// What a row in memory takes besides its columns.
+/// The bytes that a row in memory takes besides its columns.
 const ROW_BYTES: usize = 64;
 
 /// All rows of an answer.
@@ -73,8 +73,8 @@ impl Rows {
     /// `ExceededMemoryLimit` if the answer is larger than those of docshard's functions.
     pub fn add(&mut self, row: RemoteRow) -> Result<()> {
         self.bytes += ROW_BYTES + row.0.len();
-        if self.bytes > MOST_BYTES {
-            bail!(Kind::ExceededMemoryLimit, "a shard's answer takes more than {} MB of memory", MOST_BYTES >> 20);
+        if self.bytes > MAX_BYTES {
+            bail!(Kind::ExceededMemoryLimit, "a shard's answer takes more than {} MB of memory", MAX_BYTES >> 20);
         }
         self.rows.push(row);
         Ok(())

@@ -7,7 +7,7 @@ use docshard_core::error::{Kind, error};
 use pgrx::pg_sys;
 use std::cell::Cell;
 
-/// The node that stores documents.
+/// The node whose documents a transaction uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UsedNode {
     Here,

@@ -85,8 +85,7 @@ impl Session {
     /// Connects as the service role, under the same rules as cached connections. The handshake needs its own round trip: COMMIT
     /// PREPARED, or a text of several statements, cannot share a transaction with it.
     ///
-    /// # Errors
-    /// 08004 if the server is not the shard in the catalog, or another database than this one instead of this one.
+    /// # Errors 08004 if the server is not the shard that the catalog names, or if this database's own server leads to another database.
     pub fn open(server: Oid) -> Result<Session> {
         let mut session = Self::greet(server, |hello| hello)?;
         for sql in handshake::pending(server)? {
@@ -95,7 +94,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Like [`Session::open`], but accepts any WAL position of the shard.
+    /// Like [`Session::open`], but accepts any position of the shard, and does not run the statements that it has missed.
     pub fn open_at_any_position(server: Oid) -> Result<Session> {
         Self::greet(server, |hello| Hello { known: None, ..hello })
     }
@@ -116,7 +115,8 @@ impl Session {
         }
     }
 
-    /// Checks that a session to this database leads here. A former router, and a copy of this one, answer the handshake as this one does.
+    /// Checks that a session to this database leads here. The databases of a former router and of a copy answer the handshake as this one
+    /// does.
     fn require_here(&mut self, hello: &Hello) -> Result<()> {
         if hello.to.shard != LOCAL {
             return Ok(());
@@ -125,7 +125,8 @@ impl Session {
         handshake::require_here(&found)
     }
 
-    /// The options of its server with the host that it has reached in the first place; None if the server has only one.
+    /// The options of its server, with the host that it has reached as the first one. None if the server has only one host, or if the
+    /// session was opened by an address.
     pub fn options_with_host_first(&self) -> Result<Option<Vec<(String, String)>>> {
         let Some(to) = &self.destination else { return Ok(None) };
         Ok(options::with_host_first(&options::server_options(to.server)?, self.wire.host))
@@ -147,8 +148,8 @@ impl Session {
         Ok(Self::of(wire, Some(Destination { server, options: options::destination(&route.options), compared })))
     }
 
-    /// Runs a statement that the shard missed. If a transaction holds locks that it needs, it is postponed: the transaction may
-    /// be prepared, and a session may be needed to end it.
+    /// Runs a statement that the shard missed. If a transaction holds locks that the statement needs, the statement is postponed: the
+    /// transaction may be prepared, and this session may be needed to end it.
     fn catch_up(&mut self, sql: &str) -> Result<()> {
         match self.execute(&format!("BEGIN; SET LOCAL lock_timeout = '{CATCH_UP_MS}'; {sql}; COMMIT")) {
             Err(error) if error.sqlstate == LOCK_NOT_AVAILABLE => self.execute("ROLLBACK"),

@@ -1,7 +1,7 @@
 //! Sends one query to many servers at once, each over a new connection, within a time limit.
 //!
-//! A server that does not answer delays no other one; its result is an error. All hosts of a server are tried at the same time;
-//! the first answer that the caller accepts counts: an old primary may be among the hosts.
+//! A server that does not answer delays no other one; its result is an error. All hosts of a server are tried at the same time. As an old
+//! primary may be among them, the first answer counts that the caller accepts.
 
 use super::ffi::{self, PgConn, Poll, WaitSet};
 use super::login::{self, Passwords};
@@ -44,9 +44,9 @@ enum Stage {
     Done(Result<(Vec<RemoteRow>, Duration)>),
 }
 
-/// Queries every server, as the service role, for rows with these columns; answers come in the order of `servers`. `accept` checks the answer of a server, given by
-/// its position: an error refuses the host that it came from. The system resolves host names before that, without a time limit. Serves
-/// interrupts.
+/// Queries every server, as the service role, for rows with these columns; answers come in the order of `servers`. `accept` checks the
+/// answer of the server at a position: an error refuses the host that the answer came from. The system resolves host names without a time
+/// limit. Serves interrupts.
 ///
 /// # Errors
 /// `BSONObjectTooLarge` for a parameter that is too long.
@@ -198,7 +198,7 @@ impl Attempt {
         self
     }
 
-    /// The socket, and true if it must be readable, false if writable.
+    /// The socket that the attempt waits for, and true if it must be readable, false if writable.
     fn waits_for(&self) -> Option<(c_int, bool)> {
         match &self.stage {
             Stage::Connecting(pg, state) => Some((pg.socket(), *state == Poll::Reading)),

@@ -3,8 +3,8 @@
 //! Before the local commit, unfinished streams are ended, and every shard that was written to must be in a sound transaction.
 //! Then:
 //! * no shard was written to: the remote transactions are ended;
-//! * one shard was written to, and nothing here: its commit decides, in one round trip; none if the write committed by itself
-//!   (`deciding`);
+//! * one shard was written to, and nothing here: its commit decides, in one round trip. If the write has committed by itself (`deciding`),
+//!   no round trip is needed;
 //! * otherwise two-phase commit: all shards prepare, the [`Coordinator`] writes the decision into the local transaction, and
 //!   after the local commit all shards are sent COMMIT PREPARED. Recovery completes the commit of a shard that cannot be reached
 //!   then;
@@ -115,7 +115,7 @@ fn on_event(event: Event) {
     done.unwrap_or_else(|error| error.raise());
 }
 
-/// Writes the decision by the coordinator, if shards have prepared.
+/// Lets the coordinator write the decision, if shards have prepared. `at_once`: the local transaction commits now.
 fn decide(prepared: bool, at_once: bool) -> Result<()> {
     if !prepared {
         return Ok(());

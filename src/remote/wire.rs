@@ -76,7 +76,7 @@ pub(super) struct Finished {
 #[derive(Debug)]
 pub(super) struct Wire {
     pub(super) pg: PgConn,
-    /// of the foreign server
+    /// the name of the foreign server
     pub(super) name: String,
     /// the position of the connected host
     pub(super) host: usize,
@@ -131,7 +131,7 @@ impl Wire {
         Err(failure.unwrap_or_else(|| error!(Kind::HostUnreachable, "shard \"{name}\" has no host")))
     }
 
-    /// Connects to one host. `beginning`: of the message of an error.
+    /// Connects to one host. `beginning`: how the message of an error begins.
     fn attempt(name: &str, beginning: &str, options: &[(String, String)], needs_password: bool) -> Result<Self> {
         let failed = |message: String| Self::refused(beginning, &message);
         let deadline = Instant::now() + hung::connecting(options);
@@ -201,7 +201,7 @@ impl Wire {
         })
     }
 
-    /// Declares that statements here may wait for the other's shard, which is then probed, too.
+    /// Declares that statements here may wait for the shard of `other`, which is then probed, too.
     pub(super) fn waits_also_for(&mut self, other: &Wire) {
         self.targets.extend_from_slice(&other.targets);
     }
@@ -217,7 +217,7 @@ impl Wire {
         self.unflushed = !self.pg.flush();
     }
 
-    /// Fails when the statement must have ended.
+    /// Fails if the statement has not ended in its time.
     fn check_due(&self, now: Instant) -> std::result::Result<(), Lost> {
         let Some((_, limit)) = self.due.filter(|(due, _)| *due <= now) else { return Ok(()) };
         let why = format!("a statement has not ended within {} s", limit.as_secs());
@@ -330,7 +330,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Reads to the end of a command outside a pipeline. May be called again after [`Lost::Late`].
+    /// Reads to the end of a command outside a pipeline; None if there was no answer. May be called again after [`Lost::Late`].
     pub(super) fn finish(&mut self, limit: Limit) -> std::result::Result<Option<Finished>, Lost> {
         while let Some(result) = self.result(limit)? {
             match result {

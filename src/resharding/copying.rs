@@ -3,10 +3,11 @@
 //! A donor packs for each recipient only the documents of its share. While a recipient loads a part, it pulls the next one, and all
 //! recipients do so at the same time. Each part, and each recipient's part of a round, is committed at once.
 //!
-//! INVARIANT: the logs began before the first read, so they have the key of each document that has changed since it was read. A round
-//! takes some rows of each log, and copies them in parts of limited size; every recipient removes what it has of their documents and stores the current ones of its share; then
-//! exactly these rows are deleted. A document that could not be stored is logged again before that. So once all logs are empty and nobody
-//! writes, the recipients have exactly the donors' documents.
+//! INVARIANT: the logs began before the first read, so they have the key of each document that has changed since it was read. A round takes
+//! some rows of each log, and copies the documents that they name, in parts of limited size. Every recipient removes its versions of these
+//! documents, and stores the current versions of those in its share. Then exactly these rows of the logs are deleted. A document that could
+//! not be stored is logged again before that. So once all logs are empty and nobody writes, the recipients have exactly the donors'
+//! documents.
 
 use super::refused::{self, DonorKey};
 use super::register::Registered;

@@ -1,10 +1,12 @@
 //! Excludes the writers, compares the numbers of documents, and decides.
 //!
-//! Both are done with the collection's lock held exclusively on all donors. It is requested after new writes wait on the router (see
-//! `router::gate`) and the others have ended, only for a short time, as writers queue behind it, and not at all while an older
-//! holder stays. First, the donors' snapshots are taken while the recipients equal them, and the
-//! documents are counted after writers go on. Then, once more, the decision: the last changes are copied, and the copy becomes the
-//! collection, in the transaction that excludes the writers.
+//! Writers are excluded twice, each time by the collection's lock, held exclusively on all donors. The lock is requested when new writes
+//! wait on the router (see `router::gate`) and earlier ones have ended. It is requested only for a short time, because writers queue behind
+//! the request, and not at all while an older holder stays.
+//!
+//! The first time, the donors' snapshots are taken while the recipients equal the donors; the documents are counted in these snapshots
+//! after writers go on. The second time is the decision: the last changes are copied, and the copy becomes the collection, in the
+//! transaction that excludes the writers.
 
 use super::copying::{Copying, MAX_ROUND};
 use super::refused;

@@ -1,4 +1,4 @@
-//! Documents that a recipient could not store, because another one had the same key.
+//! Documents that a recipient could not store, because another document had the same key.
 
 use crate::pg::error::{Error, Result};
 use docshard_core::error::{Kind, error};

@@ -1,8 +1,8 @@
-//! Completes a change that a router has decided which is lost: the present one was restored from a backup from before the decision, or is a
-//! standby that lacks it.
+//! Completes a change of layout that a lost router has decided. The present router does not have the decision: it was restored from an
+//! older backup, or is a standby that lacks it.
 //!
-//! INVARIANT: shards commit their parts of the decision after the router. So a shard with a newer version of the copy than the catalog
-//! shows a decision. Then the old tables are gone, and the copy has the only documents.
+//! INVARIANT: shards commit their parts of the decision after the router. So if a shard has a newer version of the copy than the catalog,
+//! the change was decided. Then the old tables are gone, and only the copy has the documents.
 
 use crate::catalog::cluster::nodes::read_call_on;
 use crate::catalog::collections::layout;

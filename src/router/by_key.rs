@@ -31,7 +31,7 @@ pub fn find_one(namespace: &str, filter: &str) -> Result<Option<Option<RawJsonb>
     })
 }
 
-/// Applies an update by operators that does not touch the shard key and whose parsed form the session has cached. `sole`: as of
+/// Applies an update by operators that does not touch the shard key and whose parsed form the session has cached. `sole`: see
 /// [`Write::sole`](docshard_core::routing::request::modification::Write::sole).
 pub fn update_one(namespace: &str, filter: &str, update: &str, sole: bool) -> Result<Option<WriteResult>> {
     let Some(modification) = modification::kept(update, Style::Operators) else { return Ok(None) };
@@ -57,7 +57,8 @@ pub fn delete_one(namespace: &str, filter: &str, sole: bool) -> Result<Option<Wr
     })
 }
 
-/// Calls `run`, which `writes` or reads, with the key in the filter and the shard that owns it.
+/// Calls `run` with the key in the filter and the shard that owns it. `writes`: whether `run` writes. None if the collection does not exist
+/// or has a collation, or if the filter is more than a key.
 fn with_key<T>(
     namespace: &str,
     filter: &str,

@@ -37,7 +37,7 @@ impl Documents {
         Self { rows, skip: plan.skip, left: plan.limit.unwrap_or(u64::MAX), lost: None }
     }
 
-    /// The rows, of a read that neither skips nor ends early.
+    /// The rows as the shards return them: `skip` and `limit` are not applied.
     pub fn into_rows(self) -> MergedRows {
         self.rows
     }
@@ -56,7 +56,7 @@ impl Documents {
         Ok(self.next_row()?.and_then(|row| row.get(0).map(RawJsonb::from_bytes)))
     }
 
-    /// Returns the next row, whose first column is a document. Its bytes can be read as jsonb.
+    /// Returns the next row, whose first column is a document. Its bytes have been validated, and can be read as jsonb.
     pub fn next_row(&mut self) -> Result<Option<ShardRow>> {
         while self.skip > 0 {
             self.skip -= 1;
@@ -69,7 +69,7 @@ impl Documents {
         }
         self.left -= 1;
         let Some(row) = self.rows.next_row()? else { return Ok(None) };
-        // Only the statement of a document's key, which goes to one shard, may answer NULL.
+        // NULL means that there is no document. Only a read by a document's key returns it, and that goes to one shard.
         let is_found = row.document(0)?.is_some();
         Ok(is_found.then_some(row))
     }
@@ -108,12 +108,13 @@ fn rows_unless_lost(
     answers.map(|answers| answers.iter().map(RowStream::packed).collect()).transpose()
 }
 
-/// Where lost shards are noted; None: all must be there.
+/// Collects the shards that the read goes without; None if an unreachable shard is an error.
 fn lost(plan: &Plan) -> Option<Rc<LostShards>> {
     plan.allow_partial.then(Rc::default)
 }
 
-/// As [`rows`], with what each destination has measured. Its measurements are complete when its stream has been read to the end.
+/// As [`rows`], with the measurements of each destination; None if a shard declined. A destination's measurements are complete when its
+/// stream has been read to the end.
 pub fn observed_rows(collection: &Collection, plan: &Plan) -> Result<Option<Vec<(RowStream, Observed)>>> {
     let lost = lost(plan);
     if let Some(statement) = pipeline::explained(collection, plan)? {
@@ -138,7 +139,7 @@ pub fn merged(collection: &Collection, plan: &Plan) -> Result<MergedRows> {
     Ok(MergedRows::new(rows(collection, plan)?.unwrap_or_default(), plan.order))
 }
 
-/// Returns the result of a find; None as for [`rows`].
+/// Returns the result of a find; None if a shard declined.
 pub fn documents(collection: &Collection, plan: &Plan) -> Result<Option<Documents>> {
     let lost = lost(plan);
     let Some(streams) = rows_unless_lost(collection, plan, lost.as_ref())? else { return Ok(None) };
@@ -148,10 +149,10 @@ pub fn documents(collection: &Collection, plan: &Plan) -> Result<Option<Document
     Ok(Some(Documents { lost, ..Documents::of_plan(streams, plan) }))
 }
 
-/// What is known of a shard's part of an answer.
+/// A shard, and its measurements.
 pub type Part = (ShardId, Observed);
 
-/// As [`documents`], with what is observed of each shard.
+/// As [`documents`], with the measurements of each shard; None if a shard declined.
 pub fn observed_documents(collection: &Collection, plan: &Plan) -> Result<Option<(Documents, Vec<Part>)>> {
     let Some(streams) = observed_rows(collection, plan)? else { return Ok(None) };
     let (streams, observed): (Vec<_>, Vec<_>) = streams.into_iter().unzip();
@@ -159,20 +160,20 @@ pub fn observed_documents(collection: &Collection, plan: &Plan) -> Result<Option
     Ok(Some((Documents::of_plan(streams, plan), parts)))
 }
 
-/// Returns what stages at the shards return, in parts that are packed.
+/// Returns the documents that stages at the shards make. A shard sends them packed, several in a row.
 pub fn in_parts(collection: &Collection, plan: &Plan) -> Result<Documents> {
     let streams = reading::read_ahead(collection, &plan.destinations, &plan.statement, None)?;
     let rows = MergedRows::new(streams.into_iter().map(RowStream::in_parts).collect(), plan.order);
     Ok(Documents { rows, skip: 0, left: u64::MAX, lost: None })
 }
 
-/// Runs a statement of [`AccessPath::Key`].
+/// Runs a statement of [`AccessPath::Key`]; None if there is no such document.
 pub fn document(collection: &Collection, destination: Destination, statement: &Statement) -> Result<Option<RawJsonb>> {
     let streams = reading::read(collection, &[destination], statement)?;
     Documents::of_streams(streams, 1).next_document()
 }
 
-/// Calls `attempt` with these access paths, and if a shard declines (None) with those of PostgreSQL's planner.
+/// Calls `attempt` with the access paths `first`. None means that a shard declined: then calls it with those of PostgreSQL's planner.
 pub fn unless_declined<T>(first: Allowed<'_>, mut attempt: impl FnMut(Allowed<'_>) -> Result<Option<T>>) -> Result<T> {
     for allowed in [first, Allowed::Planned] {
         if let Some(done) = attempt(allowed)? {

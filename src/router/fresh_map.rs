@@ -1,11 +1,11 @@
 //! Runs a statement again after a shard has reported that its chunk map is stale.
 //!
-//! A shard reports that once the donor's part of a move is committed. When the move is over, the next attempt uses the map in
-//! the catalog. Until then it uses the *foreseen* map, the one that the decided move will make; shards accept that one as soon
-//! as the recipient's part is committed, too.
+//! The donor of a move reports a stale map as soon as its part of the move is committed. When the move is over, the next attempt uses the
+//! map in the catalog. Until then it uses the *foreseen* map, the one that the decided move will make. Shards accept that one as soon as
+//! the recipient's part is committed, too.
 //!
-//! A shard that is behind the catalog, as after a failover that has lost commits, stays so: the statement fails at once. What follows an
-//! attempt is decided in core, by [`Attempts`].
+//! If a failover has lost commits of a shard, the shard stays behind the catalog, and the statement fails at once. Core's [`Attempts`]
+//! decides what follows an attempt.
 
 use super::gate;
 use crate::catalog::cache;
@@ -32,21 +32,22 @@ use std::time::{Duration, Instant};
 
 /// Runs `attempt` with the newest chunk map, and again while a shard answers that the map is stale.
 ///
-/// Fails with `WriteConflict` (40001) if only the whole transaction can run again, with `StaleShardVersion` (40001) after a minute of a
-/// move, and with `StaleShardVersion` (55000) if no move explains the stale map, or if a shard has lost commits that the catalog has.
+/// Fails with `WriteConflict` (40001) if only the whole transaction can run again, with `StaleShardVersion` (40001) if a move takes longer
+/// than a minute, and with `StaleShardVersion` (55000) if no move explains the stale map, or if a shard has lost commits that the catalog
+/// has.
 ///
 /// Fails with `CommandNotSupportedOnView` for a view.
 pub fn with_fresh_map<T>(namespace: &str, attempt: impl FnMut(Option<Rc<Collection>>) -> Result<T>) -> Result<T> {
     run(namespace, true, || views::refuse(namespace), attempt)
 }
 
-/// As [`with_fresh_map`], for a read of a namespace that has just been found to be no view. A view that another session has created
-/// since is not there yet: the read comes before it, and finds nothing.
+/// As [`with_fresh_map`], for a read of a namespace that has just been found to be no view. If another session has created a view of that
+/// name since, the read finds nothing, as if it had come before the view.
 pub fn read_with_fresh_map<T>(namespace: &str, attempt: impl FnMut(Option<Rc<Collection>>) -> Result<T>) -> Result<T> {
     run(namespace, false, || Ok(()), attempt)
 }
 
-/// `missing` is called if there is no collection. `gated`: waits first while writers are about to be excluded.
+/// `missing` is called if there is no collection. `gated`: before an attempt, waits at the collection's gate (see [`gate`]).
 fn run<T>(
     namespace: &str,
     gated: bool,
@@ -98,7 +99,7 @@ impl<'a> Refused<'a> {
         Self { namespace, started: Instant::now(), known: None, foreseen: None, suspicion: Suspicion::default() }
     }
 
-    /// What the catalog says of the collection; `otherwise` if there is none.
+    /// Calls `ask` with the known collection; returns `otherwise` if there is none.
     fn of_known<T>(&self, otherwise: T, ask: impl FnOnce(&Collection) -> Result<T>) -> Result<T> {
         self.known.as_deref().map_or(Ok(otherwise), ask)
     }
@@ -162,13 +163,14 @@ impl Surroundings for Refused<'_> {
     }
 }
 
-/// True if the shards' versions of a collection may be about to become those of the catalog. A copy of the router does not learn of moves.
+/// True if a move may soon make a shard's version of the collection that of the catalog. Always false on a copy of the router, which does
+/// not learn of moves.
 fn may_change(collection: &Collection) -> Result<bool> {
     let is_copy = matches!(as_extension_owner(identity::standing)?, Standing::Copy(_));
     Ok(!is_copy && recovery::may_change_placement(collection.id)?)
 }
 
-/// The first transaction of this session that a shard refused as its map was stale, though no move explains that.
+/// The first transaction of this session that met a stale map which no move explains.
 struct Unexplained {
     namespace: String,
     revision: i64,
@@ -180,8 +182,9 @@ thread_local! {
     static UNEXPLAINED: RefCell<Option<Unexplained>> = const { RefCell::new(None) };
 }
 
-/// The error of a transaction that has met a stale map: `conflict`, so that the client runs it again, which helps after a move. If the next
-/// transactions meet the same map, and no move explains it, an error that ends a client's retries.
+/// The error of a transaction that has met a stale map: `conflict`, so that the client runs the transaction again, which helps after a
+/// move. If a later transaction meets the same map, more than [`MISMATCH_PATIENCE`] later, and no move explains it: an error after which
+/// clients do not retry.
 fn lasting(namespace: &str, known: Option<&Collection>, conflict: Error) -> Result<Error> {
     let Some(known) = known.filter(|_| conflict.retry == Retry::Transaction) else { return Ok(conflict) };
     if may_change(known)? || cache::find(namespace)?.is_none_or(|found| found.revision != known.revision) {
@@ -204,7 +207,7 @@ fn lasting(namespace: &str, known: Option<&Collection>, conflict: Error) -> Resu
 
 fn disagreement(namespace: &str, error: &Error, sqlstate: SqlState) -> Error {
     let (mut message, mut hint) = (format!("{namespace}: {}", error.message), DISAGREE.to_owned());
-    // As on a copy after the router has moved chunks.
+    // A copy of the router meets this after the router has moved chunks.
     if let Ok(Standing::Copy(reason)) = as_extension_owner(identity::standing) {
         message = format!("{message}; this database is a copy of the cluster's router: {reason}");
         hint = format!("Connect to the cluster's router{}.", holder::place(&reason));
@@ -215,8 +218,8 @@ fn disagreement(namespace: &str, error: &Error, sqlstate: SqlState) -> Error {
 const DISAGREE: &str = "A shard and the catalog disagree. One of them may have been restored from a backup. \
      See docshard.status() and the unfinished rows of docshard.migrations.";
 
-/// Completes decided moves whose coordinator is gone, if no worker will do it soon: without `shared_preload_libraries` there is
-/// no worker. Completing is idempotent. Only superusers may do it.
+/// Completes the collection's decided moves, whose coordinators may be gone. This is needed without `shared_preload_libraries`, where no
+/// worker completes them. Completing is idempotent. Does nothing unless the user is a superuser.
 fn complete_decided_moves(namespace: &str) -> Result<()> {
     if let Some(collection) = cache::find(namespace)?
         && is_superuser()
@@ -234,10 +237,10 @@ pub(super) fn is_stale(error: &Error) -> bool {
     !matches!(error.retry, Retry::None | Retry::Transaction) || error.sqlstate == sqlstate::UNDEFINED_TABLE
 }
 
-/// Returns the error of a statement that cannot be repeated alone after such an answer.
+/// Returns the error of a statement that a shard has refused and that cannot be repeated without its transaction.
 pub(super) fn conflict(error: &Error) -> Error {
     let what = match error.retry {
-        // Where the catalog is an older copy, running the transaction again does not help.
+        // The catalog may be an older copy. Then running the transaction again does not help.
         Retry::NewHandshake => return error.clone(),
         Retry::OtherHost => "a shard's first host was refused",
         Retry::NewMap | Retry::None | Retry::Transaction => {

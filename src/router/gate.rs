@@ -1,7 +1,7 @@
-//! Lets the writers of a collection wait before they take any lock, while a change of its layout is about to exclude them.
+//! Makes the writers of a collection wait before they take any lock, while a change of its layout is about to exclude them.
 //!
-//! The change needs the collection's lock on several shards. A write to several shards that has some of these locks and waits for others
-//! would keep it from getting them, and the other way round. So writes that have no lock yet wait here, on the router.
+//! The change needs the collection's lock on several shards. It and a write to several shards could block each other, each with some of
+//! these locks while it waits for the others. So writes that have no lock yet wait here, on the router.
 
 use crate::pg::server::sleep_ms;
 use crate::pg::version::local_transaction;
@@ -9,16 +9,16 @@ use crate::storage::lock::{Tag, is_excluded};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// How long a write waits at most. A change keeps the gate closed for `docshard.max_write_stall`, unless its user lets writers wait.
+/// The longest wait of a write. A change keeps the gate closed for `docshard.max_write_stall`, unless its user lets writers wait.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 thread_local! {
-    /// The local id of the transaction that has passed, and may have locks since.
+    /// The local id of the last transaction that passed the gate. It may hold locks since then.
     static PASSED: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// Waits until the gate is open; true if it was closed. Only a transaction's first write waits: a later one may come after locks of the
-/// collection, for which the change waits.
+/// Waits until the gate is open; returns true if it was closed. Only the first write of a transaction waits. Before a later one, the
+/// transaction may already hold locks of the collection, for which the change waits.
 pub(super) fn pass(collection: i32) -> bool {
     let transaction = Some(local_transaction());
     if PASSED.replace(transaction) == transaction {

@@ -16,7 +16,7 @@ pub struct LostShards {
 }
 
 impl LostShards {
-    /// Notes the shard whose error this is; any other error than that of a shard out of reach is returned.
+    /// Notes a shard that cannot be reached, with its error. Errors: any error with another cause is returned.
     pub fn note(&self, shard: &str, error: Error) -> Result<()> {
         if error.retry == Retry::OtherHost || !error.is_out_of_reach() {
             return Err(error);

@@ -1,16 +1,17 @@
-//! The numbered write that this process runs: a command to which its client has given a session and a number, so that it can send it again
-//! after a network error. It is executed once; sent again, it gets the reply of that one time.
+//! The numbered write that this process runs: a command to which its client has given a session and a number, so that the client can send
+//! it again after a network error. The command is executed once. If it is sent again, its reply is that of the execution.
 //!
 //! The number is *claimed* at a shard in the transaction that writes: see `shard::once`. A client may send the same number to two routers
-//! at the same time, and neither knows whether the other has it. So no router remembers anything. Correctness rests on one rule.
+//! at the same time, and neither knows whether the other has it. So routers remember no numbers, and correctness rests on one rule.
 //!
-//! RULE: all attempts of a number have the same *home*, a key in the collection's key space, which is computed from the command's bytes and
-//! the shard key alone, not from what a statement takes from its session: the time, the user's roles, random numbers, an `_id` that is made.
-//! Only expressions and `let` take such values, so homes ignore them (`targeting::least_key_as_written`). And no statement of the command writes before the claim, in the same transaction, at the home's owner. The
-//! protocol of ownership, which orders writes to one key over all routers and moves, so orders the attempts. What several shards write is one
+//! RULE: all attempts of a number have the same *home*, a key in the collection's key space. The home is computed from the command's bytes
+//! and the shard key alone. It does not depend on what a statement takes from its session: the time, the user's roles, random numbers, a
+//! generated `_id`. Only expressions and `let` take such values, so homes ignore them (`targeting::least_key_as_written`). The claim is
+//! made at the home's owner, in the transaction that writes, and no statement of the command writes before it. The protocol of ownership
+//! orders writes to one key over all routers and moves, so it also orders the attempts. If several shards write, all of that is one
 //! transaction with the claim.
 //!
-//! [`crate::router::writes::once`] chooses homes and claims. [`require_claim`] stands before everything else that writes.
+//! [`crate::router::writes::once`] chooses homes and claims. Everything else that writes calls [`require_claim`] first.
 
 use crate::pg::error::Result;
 use docshard_core::error::{Kind, bail};
@@ -36,10 +37,10 @@ pub(super) struct Home {
 
 pub(super) enum State {
     Unclaimed,
-    /// by the shard's function that writes, which also stores its answer
+    /// the shard's function that writes also claims, and stores its answer
     Written,
     Claimed(Home),
-    /// it was executed before
+    /// an earlier attempt was executed
     Executed(ClaimOutcome),
 }
 
@@ -52,13 +53,13 @@ thread_local! {
 pub struct Numbered(());
 
 impl Numbered {
-    /// Begins one; `is_single`: it consists of one operation.
+    /// Begins a numbered write; `is_single`: it consists of one operation.
     pub fn begin(number: &Number, is_single: bool) -> Self {
         CURRENT.set(Some(Current { number: number.encode(), is_single, state: State::Unclaimed }));
         Self(())
     }
 
-    /// What became of the number, if the command was executed before.
+    /// The outcome of an earlier attempt, if one was executed.
     pub fn executed(&self) -> Option<ClaimOutcome> {
         CURRENT.with_borrow(|current| match current.as_ref().map(|current| &current.state) {
             Some(State::Executed(outcome)) => Some(outcome.clone()),
@@ -66,7 +67,7 @@ impl Numbered {
         })
     }
 
-    /// The number, and where it waits for a reply.
+    /// The number and its home, if its reply is to be stored there.
     pub(super) fn home(&self) -> Option<(Vec<u8>, Home)> {
         CURRENT.with_borrow(|current| match current {
             Some(Current { number, state: State::Claimed(home), .. }) => Some((number.clone(), home.clone())),
@@ -101,7 +102,7 @@ pub(super) fn set(state: State) {
 pub(super) fn require_claim() -> Result<()> {
     let is_unclaimed = |current: &Option<Current>| matches!(current, Some(Current { state: State::Unclaimed, .. }));
     if CURRENT.with_borrow(is_unclaimed) {
-        // Such as into a collection that another session has created since the command began.
+        // For example, another session has created the collection since the command began.
         bail!(Kind::WriteConflict, "a collection was created while the command ran");
     }
     Ok(())

@@ -92,7 +92,7 @@ pub enum RowStream {
     Local(spi::cursor::Cursor),
     Rows(std::vec::IntoIter<spi::SpiRow>),
     Remote(remote::Stream),
-    /// it ends if the shard of that name is lost
+    /// ends if the shard of that name cannot be reached
     Partial(remote::Stream, String, Rc<LostShards>),
     /// the position of the next document
     Packed(Rc<Packed>, usize),
@@ -107,7 +107,7 @@ pub type Observed = Rc<RefCell<PipelineMeasurements>>;
 
 pub struct Parts {
     rows: RowStream,
-    /// for measurements that follow the documents
+    /// receives the measurements that follow the documents
     observed: Option<Observed>,
     /// a part, and the position of its next document
     current: Option<(Rc<Packed>, usize)>,
@@ -119,7 +119,7 @@ impl RowStream {
         RowStream::Parts(Box::new(Parts { rows, observed: None, current: None }))
     }
 
-    /// The documents that are packed into all rows but the last two, which are empty and what the shard has measured.
+    /// The documents that are packed into all rows but the last two: an empty row, and the shard's measurements.
     pub fn observed(rows: Self, observed: Observed) -> Self {
         RowStream::Parts(Box::new(Parts { rows, observed: Some(observed), current: None }))
     }
@@ -129,7 +129,7 @@ impl RowStream {
         Packed::of(row).map(|packed| RowStream::Packed(packed, 0))
     }
 
-    /// All rows, of a statement that returns few.
+    /// Returns all rows of a statement that returns few.
     /// Errors: `ExceededMemoryLimit` if those of another node do not fit into memory.
     pub fn rows(&mut self) -> Result<Vec<ShardRow>> {
         if let RowStream::Remote(stream) = self {

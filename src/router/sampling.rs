@@ -1,8 +1,8 @@
 //! Samples statements of collections for advice on their shard keys: see `operation::query_analyzer`.
 //!
-//! A statement of a collection whose statements are not sampled compares one field. One that is sampled sends its filter to the database's
-//! worker, which stores the samples in batches: also statements of read-only transactions, and of transactions that are rolled back, are
-//! sampled. Nothing here fails, waits for another statement, or runs SQL.
+//! If a collection's statements are not sampled, a statement only tests one field. A sampled statement sends its filter to the database's
+//! worker, which stores the samples in batches. So statements of read-only transactions and of transactions that are rolled back are
+//! sampled, too. Nothing here fails, waits for another statement, or runs SQL.
 
 use crate::pg::process::mailbox;
 use crate::router::session;
@@ -63,7 +63,8 @@ fn sample(
     modification: Option<&Modification>,
     many: bool,
 ) {
-    // A filter that is too long must not make room for another one, or the samples would not be representative.
+    // A statement whose filter is too long takes its turn without being stored. If another one took its place, the samples would not be
+    // representative.
     mailbox::send(collection.id, every_us, || {
         let filter = filter();
         let modification = modification.map(|known| known.text.as_str()).filter(|text| text.len() <= MAX_BYTES);

@@ -1,6 +1,7 @@
 //! What requests and plans take from the session: time, roles, the collection's collation, settings, and which finds were declined.
 
 use crate::catalog::cache;
+use crate::catalog::cluster::field_order;
 use crate::pg::error::Result;
 use crate::pg::spi;
 use docshard_core::query::environment::{Environment, Session};
@@ -35,6 +36,12 @@ pub fn init() {
 /// The search for a query, under the setting `docshard.notablescan`.
 pub fn search<'a>(collection: &'a Collection, query: &'a Query) -> Result<Search<'a>> {
     Search::new(collection, query, NOTABLESCAN.get())
+}
+
+/// As [`search`], of a read that the shards count for the load of chunks, if all have a release that does.
+pub fn counted_search<'a>(collection: &'a Collection, query: &'a Query) -> Result<Search<'a>> {
+    let search = search(collection, query)?;
+    Ok(if field_order::is_kept()? { search.counted() } else { search })
 }
 
 /// The finds of this session that shards have declined.

@@ -1,8 +1,8 @@
-//! Roles and privileges on this shard: the router's service role, the application roles for which it acts, and the roles by
-//! which other shards read documents that are moved to them.
+//! Roles and privileges on this shard: the router's service role, the application roles for which it acts, and the pullers: the
+//! roles by which other shards read documents that are moved to them.
 //!
-//! The service role is no superuser. These functions create roles, servers and user mappings for it. They run as the extension's
-//! owner, so they accept only names and options that a router needs.
+//! The service role is not a superuser, so these functions create roles, servers and user mappings for it. They run as the extension's
+//! owner, and therefore accept only names and options that a router needs.
 //!
 //! | role | logs in | may |
 //! |---|---|---|
@@ -30,7 +30,7 @@ use docshard_core::sql::quote::{quote_ident, quote_literal};
 /// The prefix of the servers and roles that routers create.
 pub const PREFIX: &str = "docshard_";
 
-/// The comment of application roles that were created here, and so may be dropped.
+/// The comment of application roles that were created here. Only these may be dropped.
 const CREATED_HERE: &str = "docshard: application role";
 
 /// The server options that a router may set: the address, and how to connect. Options that name files of this server are not
@@ -62,7 +62,7 @@ pub const SERVER_OPTIONS: &[&str] = &[
 /// The options of an address, which are replaced together. Other options change only if they are given.
 pub const ADDRESS: &[&str] = &["host", "hostaddr", "port", "target_session_attrs"];
 
-/// The default `connect_timeout` of a shard's servers, in seconds: nothing interrupts connecting.
+/// The default `connect_timeout` of a shard's servers, in seconds. It is needed because a process that connects serves no interrupts.
 const CONNECT_TIMEOUT_S: &str = "10";
 
 /// Predefined roles whose rights no application role may have. Older versions of PostgreSQL lack some of them.
@@ -80,12 +80,13 @@ fn refuse(message: String) -> Error {
     Error::new(Kind::IllegalOperation, message)
 }
 
-/// Returns the comment of a cluster's pullers. Databases of one server share its roles, and may belong to several clusters.
+/// Returns the comment of a cluster's pullers. It names the cluster, because databases of one server share its roles and may belong to
+/// several clusters.
 fn puller_mark(service: &str) -> String {
     format!("docshard: pulls documents for {}", cluster_of(service))
 }
 
-/// Returns the common prefix of a cluster's service roles; for one that an administrator created, its whole name.
+/// Returns the common prefix of a cluster's service roles; the whole name of a service role that an administrator created.
 fn cluster_of(service: &str) -> &str {
     match service.rsplit_once("_s") {
         Some((cluster, shard)) if service.starts_with(PREFIX) && shard.bytes().all(|c| c.is_ascii_digit()) => cluster,
@@ -122,7 +123,7 @@ fn has_role(role: &str) -> Result<bool> {
     Ok(!spi::query(sql, &[Param::Text(role)])?.is_empty())
 }
 
-/// Returns an error for a role that has, directly or by memberships, rights which a router must not give to anyone.
+/// Returns an error for a role that has rights, directly or by memberships, which a router must not give to anyone.
 fn refuse_powerful(role: &str) -> Result<()> {
     let rows = spi::query(
         "SELECT FROM pg_catalog.pg_roles r CROSS JOIN pg_catalog.pg_roles m \
@@ -150,10 +151,11 @@ fn required_service_role() -> Result<String> {
     })
 }
 
-/// Makes a role the router's service role here, and creates it if it is missing. `verifier` is the one of its password.
+/// Makes a role the router's service role here, and creates the role if it is missing. `verifier`: of its password; None: the password
+/// stays.
 ///
 /// # Errors
-/// `Unauthorized` for a caller that is no superuser; `IllegalOperation` for a role that has too many rights.
+/// `Unauthorized` if the caller is not a superuser; `IllegalOperation` for a role that has too many rights.
 pub fn accept_router(role: &str, verifier: Option<&str>) -> Result<()> {
     ensure!(server::is_superuser(), Kind::Unauthorized, "only a superuser may allow a router to use this database");
     let (name, before) = (quote_ident(role), service_role()?);
@@ -215,8 +217,8 @@ fn drop_with_rights(role: &str) -> Result<()> {
     Ok(())
 }
 
-/// True if another database of this server uses these roles: each has objects or rights there. That database may be a shard under the
-/// same roles, or a copy of this one.
+/// True if one other database of this server uses all of these roles: each has objects or rights there. That database may be a shard with
+/// the same roles, or a copy of this one.
 fn are_used_elsewhere(roles: &[&str]) -> Result<bool> {
     let rows = spi::query(
         "SELECT FROM pg_catalog.pg_shdepend d JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) d.refobjid \
@@ -230,8 +232,8 @@ fn are_used_elsewhere(roles: &[&str]) -> Result<bool> {
     Ok(!rows.is_empty())
 }
 
-/// Drops the tables of a role and its rights in this database, of the kinds that routers give. DROP OWNED would also revoke its rights
-/// on other databases of the server.
+/// Drops a role's tables and user mappings in this database, and revokes its rights of the kinds that routers give. DROP OWNED is not used,
+/// as it would also revoke the role's rights on other databases of the server.
 fn drop_rights_here(role: &str) -> Result<()> {
     let rows = spi::query(
         "WITH here AS (SELECT b.oid FROM pg_catalog.pg_database b \
@@ -269,7 +271,7 @@ pub fn set_service_password(verifier: &str) -> Result<()> {
 /// Creates an application role, unless it exists, and lets the router act for it. Runs as the extension's owner.
 pub fn create_role(role: &str) -> Result<()> {
     let (name, service) = (quote_ident(role), required_service_role()?);
-    // The service role becomes a member, which it may be of application roles only.
+    // The service role becomes a member of the role. It may be a member of application roles only.
     if role.starts_with(PREFIX) || role.starts_with("pg_") {
         return Err(refuse(format!("role \"{role}\" is reserved")));
     }
@@ -284,9 +286,9 @@ pub fn create_role(role: &str) -> Result<()> {
     ))
 }
 
-/// Takes an application role's rights in this database away. Unless another database of this server uses it with the same service role,
-/// also ends the router's membership in it, and drops the role if it was created here and nothing depends on it. Runs as the extension's
-/// owner, after the role's rights on tables were revoked.
+/// Revokes an application role's rights in this database. Unless another database of this server uses it with the same service role,
+/// also ends the service role's membership in it, and drops the role if it was created here and nothing depends on it. Runs as the
+/// extension's owner, after the role's rights on tables were revoked.
 pub fn drop_role(role: &str) -> Result<()> {
     if !has_role(role)? {
         return Ok(());
@@ -308,8 +310,8 @@ pub fn drop_role(role: &str) -> Result<()> {
     Ok(())
 }
 
-/// Sets the rights of roles on a collection's table, if it is on this shard: of readers, of writers, and of `others`, which get
-/// none. Other roles keep their rights.
+/// Sets the rights of roles on a collection's table, if it is on this shard. `readers` may read, `writers` may also write, and `others` get
+/// no rights. All other roles keep their rights.
 pub fn set_access(access: &SetAccess<'_>) -> Result<()> {
     let &SetAccess { collection, readers, writers, others } = access;
     if !table::has_relation(&format!("c{collection}")) {
@@ -336,7 +338,7 @@ pub fn puller_verifier() -> Result<String> {
     credentials::scram_verifier(&pull_password()?)
 }
 
-/// Returns the password. It is created on this shard, and sent to others only as part of SCRAM.
+/// Returns the password with which this shard logs in at other shards. It is created here, and is never sent: logins use SCRAM.
 fn pull_password() -> Result<String> {
     required_service_role()?;
     let rows = spi::query("SELECT secret FROM docshard_data.service", &[])?;
@@ -348,8 +350,8 @@ fn pull_password() -> Result<String> {
     Ok(secret)
 }
 
-/// Creates the foreign server of another shard, or sets its address, and the login there as `puller`. Other options of a server stay.
-/// Runs as the extension's owner.
+/// Creates the foreign server for another shard, with a user mapping that logs in there as `puller`. If the server exists, sets its address
+/// and the mapping, and keeps its other options. Runs as the extension's owner.
 ///
 /// # Errors
 /// `BadValue` for names or options that a router does not need.
@@ -370,8 +372,8 @@ pub fn connect_shard(server: &str, options: &[(String, String)], puller: &str) -
     map_puller(server, puller)
 }
 
-/// Changes the address of another shard's foreign server; the user mapping stays. Runs as the extension's owner. `any` allows
-/// all options.
+/// Changes the address of another shard's foreign server; the user mapping stays. `any`: also accepts options that are not in
+/// [`SERVER_OPTIONS`]. Runs as the extension's owner.
 pub fn set_address(server: &str, options: &[(String, String)], any: bool) -> Result<()> {
     check_prefix(server)?;
     if !any {
@@ -437,8 +439,7 @@ pub fn accept_puller(puller: &str, verifier: &str) -> Result<()> {
     ))
 }
 
-/// Raises an error for a user who may not read the collection's table and may not pull the range `[lo, hi)` either, because it
-/// is not captured.
+/// Returns `Unauthorized` unless the user may read the collection's table, or the range `[lo, hi)` is captured for a move.
 pub fn require_captured(collection: i32, lo: &[u8], hi: Option<&[u8]>) -> Result<()> {
     if permission::may_read(table::oid(collection)?)
         || captures(collection)?.iter().any(|capture| capture.covers(lo, hi))
@@ -453,7 +454,7 @@ pub fn disconnect_shard(server: &str, puller: &str) -> Result<()> {
     check_prefix(server)?;
     check_prefix(puller)?;
     drop_server(server)?;
-    // A database that pg_restore has created knows no role of its own: those of that name may be another database's.
+    // A database that pg_restore has created knows no service role. A puller of this name may belong to another database of the server.
     if service_role()?.is_none() {
         return Ok(());
     }
@@ -486,8 +487,8 @@ pub fn drop_server(server: &str) -> Result<()> {
     drop_guard::unguarded(|| spi::run_script(&format!("DROP SERVER {server} CASCADE")))
 }
 
-/// Deletes what belongs to the cluster: its identity, the other shards' servers and roles, and this shard's password there. The
-/// service role stays, so that the router can return. Runs as the extension's owner.
+/// Deletes what belongs to the cluster: this shard's identity, the other shards' servers and pullers, and this shard's password for logins
+/// there. The service role stays, so that the router can return. Runs as the extension's owner.
 pub fn leave_cluster() -> Result<()> {
     let servers = spi::query(
         "SELECT srvname FROM pg_catalog.pg_foreign_server \

@@ -2,11 +2,11 @@
 //! is transferred and staged. A separate value for each document would cost more than the document itself: a conversion to text
 //! and back, a row in the staging table and its index entry.
 //!
-//! A packed value has for each document, in the order of the keys: the lengths of `skey`, `id` and `doc`, 4 bytes each,
-//! little-endian, followed by these. It is transferred in base64, as postgres_fdw uses text: PostgreSQL's own text of a bytea
-//! is 1.5 times as long and takes many times as long to write and read.
+//! A packed value has, for each document in the order of the keys, the lengths of `skey`, `id` and `doc` (4 bytes each, little-endian),
+//! and then their bytes. postgres_fdw transfers values as text, so it is sent in base64: PostgreSQL's own text of a bytea is 1.5 times as
+//! long and takes many times as long to write and read.
 //!
-//! INVARIANT: each part reaches from its key to the key of the next part, so the parts are the whole range, also after later
+//! INVARIANT: each part reaches from its key to the key of the next part, so the parts cover the whole range, also after later
 //! writes to it.
 
 use super::stored::document;
@@ -24,10 +24,11 @@ use docshard_core::routing::protocol::migration::DivideRange;
 use docshard_core::sql::param::Param;
 use docshard_core::values::key::KeyPattern;
 
-/// The size of a part. One that has grown beyond it since the range was divided is packed into several values.
+/// The largest size of a part, in bytes, apart from its last document. A part that has grown since the range was divided is packed into
+/// several values.
 const MAX_BYTES: usize = 8 << 20;
 
-/// Divides a range into parts of the given number of documents, or of less if these are large: a part is held in memory. Returns the
+/// Divides a range into parts of the given number of documents, or of fewer if they are large, as a part is held in memory. Returns the
 /// number of parts.
 pub fn divide(range: &DivideRange<'_>) -> Result<i64> {
     let &DivideRange { migration, collection, lo, hi, documents } = range;
@@ -62,7 +63,7 @@ pub fn divide(range: &DivideRange<'_>) -> Result<i64> {
     Ok(i64::try_from(inserted.processed).unwrap_or(i64::MAX))
 }
 
-/// Calls `each` with the rows of a range, in the order of their keys and by the active snapshot, until it returns false. Returns
+/// Calls `each` with the rows of a range that the active snapshot shows, in the order of their keys, until `each` returns false. Returns
 /// false if `each` did.
 pub(super) fn visit(
     collection: i32,
@@ -84,21 +85,22 @@ pub(super) fn visit(
     Ok(!stopped)
 }
 
-/// The documents that a recipient of another layout gets: by their shard key there.
+/// The documents that a recipient gets when a collection is copied into another layout: those whose shard key there is in its share.
 pub struct Wanted {
     pub key: KeyPattern,
     pub share: Share,
 }
 
 impl Wanted {
-    /// True if the recipient gets the document. True also for one that cannot have the shard key: the recipient reports it.
+    /// True if the recipient gets the document. Also true for a document that cannot have the shard key, so that the recipient reports it.
     fn includes(&self, doc: &[u8]) -> bool {
         document(doc).and_then(|doc| self.key.key_of(doc)).map_or(true, |key| self.share.contains(&key))
     }
 }
 
-/// Returns the packed documents from one key to the next part's key, and their number, by the active snapshot: all, or those that are
-/// wanted. Without an `id` the part starts at the shard key's first document; without a next key it ends with the table.
+/// Packs the documents of a part, by the active snapshot: all, or those that are `wanted`. Returns one or several packed values, each with
+/// its number of documents. The part reaches from its key to the next part's key: without an `id` it starts at the shard key's first
+/// document; without a next key it ends with the table.
 pub fn pack(
     collection: i32,
     (skey, id): (&[u8], Option<&[u8]>),
@@ -153,7 +155,7 @@ pub fn pack(
     Ok(packed.into_iter().map(|(documents, bytes)| (documents, STANDARD_NO_PAD.encode(bytes))).collect())
 }
 
-/// Decodes a transferred part. Its documents are checked when they are loaded: see [`super::recipient_load`].
+/// Decodes a packed value that was transferred. Its documents are checked when they are loaded: see [`super::recipient_load`].
 pub fn decode(text: &str) -> Result<Vec<u8>> {
     allocator::keep_large_blocks();
     let packed = STANDARD_NO_PAD.decode(text).map_err(|_| truncated())?;
@@ -165,6 +167,10 @@ fn truncated() -> Error {
     error!(Kind::BadValue, "malformed packed documents: truncated")
 }
 
+/// Returns the rows in a packed value.
+///
+/// # Errors
+/// `BadValue` for a malformed value.
 pub fn unpack(packed: &[u8]) -> Result<Vec<TableRow<'_>>> {
     let mut rows = Vec::new();
     let mut rest = packed;

@@ -11,7 +11,8 @@ use docshard_core::routing::protocol::shard_tables::{DeleteCaptures, PlacementRo
 use docshard_core::sql::param::Param;
 use docshard_core::sql::quote::quote_ident;
 
-/// Runs as the extension's owner. `service`: the router's service role is dropped, too, which the router itself cannot request.
+/// Removes this database from its cluster. `service`: also drops the router's service role, which the router itself cannot request. Runs
+/// as the extension's owner.
 pub fn dismantle(service: bool) -> Result<()> {
     for PlacementRow { collection_id, .. } in here::call(&ReadPlacements { collection: None })? {
         table::drop(collection_id)?;

@@ -1,14 +1,15 @@
 //! Inserts documents, or changes or finds one, in a single call that includes the version check.
 //!
-//! Elsewhere `lock_and_check` is a separate statement, so that the next statement's snapshot is taken after the lock. Here:
-//! * an insert uses no snapshot (unique indexes see the newest rows), and runs after the lock;
-//! * a change takes a new snapshot after the lock. Under REPEATABLE READ there is only one snapshot, whose version
-//!   `lock_and_check` has checked, too.
+//! Elsewhere `lock_and_check` is a separate statement, so that the next statement's snapshot is taken after the lock. Here it is part of
+//! the call, and:
+//! * an insert needs no snapshot, because unique indexes see the newest rows; it runs after the lock;
+//! * a change takes a new snapshot after the lock. Under REPEATABLE READ there is only one snapshot; `lock_and_check` has also checked the
+//!   version that this snapshot shows.
 
 use super::placement::{Placement, check_read};
 use super::stored::document;
 use super::updating::{apply, read_update};
-use super::{table, writing};
+use super::{accesses, table, writing};
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
 use crate::pg::security::permission;
@@ -29,7 +30,7 @@ use docshard_core::values::document::element::Element;
 use docshard_core::values::document::{normalise, raw};
 use docshard_core::values::key::encode::encode;
 
-/// Inserts documents that were packed; returns their number.
+/// Inserts packed documents; returns their number.
 ///
 /// # Errors
 /// Those of `lock_and_check`; `BadValue` for malformed bytes; 23505 for a key that exists.
@@ -40,6 +41,7 @@ pub fn insert(call: &InsertDocuments<'_>) -> Result<u64> {
     let Some(lo) = rows.iter().map(|row| row.skey).min() else { return Ok(0) };
     let hi = rows.iter().map(|row| row.skey).max().map(above);
     writing::lock_and_check(collection, Placement { token, version }, Some(lo), hi.as_deref())?;
+    rows.iter().for_each(|row| accesses::write(collection, Some(row.skey)));
     let mut writer = table::writer(collection, Purpose::Insert)?;
     writer.insert(&rows)?;
     writer.finish();
@@ -54,7 +56,7 @@ pub fn find_violations(call: &FindViolations<'_>) -> Result<Refused> {
     validation::refused(collection, unpack(documents)?.into_iter().map(|[.., doc]| doc))
 }
 
-/// Returns the unique index besides the primary key, and its key, with which a row conflicts.
+/// Returns a unique index other than the primary key in which another row has a key of this row, and the key; None if there is none.
 pub fn find_conflict(collection: i32, row: &TableRow<'_>) -> Result<Option<Conflict>> {
     raw::validate(row.doc)?;
     let mut writer = table::writer(collection, Purpose::Insert)?;
@@ -63,7 +65,7 @@ pub fn find_conflict(collection: i32, row: &TableRow<'_>) -> Result<Option<Confl
     Ok(conflict)
 }
 
-/// Returns the first document with a key that matches the filter. Checks the version in the statement's snapshot.
+/// Returns the first document with these keys that matches the filter. Checks the version in the statement's snapshot.
 pub fn find_one(call: &FindDocument<'_>) -> Result<Option<Vec<u8>>> {
     let &FindDocument { collection, token, version, ref skey, ref id, ref filter } = call;
     let (skey, id, filter) = (&**skey, id.as_deref(), filter.as_deref());
@@ -83,6 +85,7 @@ pub fn find_one(call: &FindDocument<'_>) -> Result<Option<Vec<u8>>> {
         false
     });
     if visited.is_some() {
+        accesses::read(collection, skey);
         return found;
     }
     let sql = format!(
@@ -93,6 +96,7 @@ pub fn find_one(call: &FindDocument<'_>) -> Result<Option<Vec<u8>>> {
         sql::matches("t.doc", "$3")
     );
     let rows = spi::read(&sql, &[Param::Bytea(skey), Param::OptBytea(id), Param::OptText(filter)])?;
+    accesses::read(collection, skey);
     Ok(rows.first().map(|row| row.bytes(0)))
 }
 
@@ -104,7 +108,8 @@ fn matches(filter: Option<&Filter>, doc: &[u8]) -> Result<bool> {
     filter.map_or(Ok(true), |filter| filter.evaluate(document(doc)?))
 }
 
-/// Updates a document with a key that matches the filter; returns whether it changed, or None if there is no such document.
+/// Updates the first document with these keys that matches the filter. Returns true if the document changed, false if the update left it as
+/// it was, and None if there is no such document.
 ///
 /// # Errors
 /// Those of `lock_and_check` and of the update; `WriteConflict` (40001) under REPEATABLE READ; 23505.
@@ -129,13 +134,13 @@ pub fn replace(collection: i32, found: &FoundRow, after: &RawJsonb) -> Result<()
         bail!(Kind::ImmutableField, "the _id of a document cannot be changed");
     }
     let mut writer = table::writer(collection, Purpose::Update)?;
-    // If a trigger of this statement has changed the row already, the trigger's change stays, as in PostgreSQL's own UPDATE.
+    // If a trigger of this statement has already changed the row, nothing is done, as in PostgreSQL's own UPDATE.
     writer.change_found(found, |_| Ok(Some((Change::Update(after.bytes().to_vec()), ()))))?;
     writer.finish();
     Ok(())
 }
 
-/// Deletes one document with a key that matches the filter; returns whether there was one.
+/// Deletes the first document with these keys that matches the filter. Returns false if there is none.
 pub fn delete_one(call: &DeleteDocument<'_>) -> Result<bool> {
     let &DeleteDocument { collection, token, version, ref skey, ref id, ref filter } = call;
     let (key, filter) = ((&**skey, id.as_deref()), read_filter(filter.as_deref())?);
@@ -145,7 +150,7 @@ pub fn delete_one(call: &DeleteDocument<'_>) -> Result<bool> {
     Ok(done.is_some())
 }
 
-/// Applies the change that `accept` returns to the first document with a key that it accepts; None if it accepts none.
+/// Changes the first document with these keys that `accept` accepts, as it returns; None if it accepts none.
 fn change_one<T>(
     collection: i32,
     assumed: Placement,
@@ -155,6 +160,7 @@ fn change_one<T>(
 ) -> Result<Option<T>> {
     let (skey, id) = key;
     writing::lock_and_check(collection, assumed, Some(skey), Some(&above(skey)))?;
+    accesses::write(collection, Some(skey));
     let _snapshot = ActiveSnapshot::of_statement();
     let (_, index) = table::oids(collection)?;
     let mut writer = table::writer(collection, purpose)?;
@@ -163,7 +169,7 @@ fn change_one<T>(
     Ok(done)
 }
 
-/// Returns the least key that is greater.
+/// Returns the least key that is greater than this one.
 fn above(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }

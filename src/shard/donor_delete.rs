@@ -2,12 +2,12 @@
 //!
 //! 1. [`locate`], while writers continue: finds the places of the range's documents. It also writes their pages into the WAL, so
 //!    that the deletion need not.
-//! 2. [`delete_copied_changes`]: remembers the keys of copied changes, as they are deleted from the log.
+//! 2. [`delete_copied_changes`], while writers continue: deletes copied changes from the log, and remembers their keys.
 //! 3. [`delete`], with writers excluded: deletes the documents that are still at their places, and those with the changed keys.
 //!
-//! The places belong to this process and to one move. INVARIANT: if [`locate`] did not see a document of the range, the change
-//! that wrote it is in the log, or this process has deleted it from the log. A violation would be
-//! detected, because the move compares the number of deleted documents.
+//! The places are kept by this process, for one move. INVARIANT: if [`locate`] did not see a document of the range, the change
+//! that wrote it is in the log, or this process has deleted that change from the log. A violation would be detected, because the move
+//! compares the number of deleted documents.
 
 use super::{clone_parts, table};
 use crate::pg::error::Result;
@@ -23,11 +23,11 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Instant;
 
-/// Ranges with more documents are not located, as each place takes 6 bytes of memory.
+/// The largest number of documents that are located, as each place takes 6 bytes of memory.
 const MAX_PLACES: usize = 4_000_000;
-/// After this number of changes the range should be located again.
+/// The largest number of changes whose keys are remembered. After more, the range should be located again.
 const MAX_CHANGES: usize = 20_000;
-/// Documents that were not located are deleted in batches of this size.
+/// Documents that were not located are deleted in batches of this number.
 const BATCH: usize = 1_000_000;
 
 struct LocatedRange {
@@ -42,8 +42,8 @@ thread_local! {
     static LOCATED: RefCell<Option<LocatedRange>> = const { RefCell::new(None) };
 }
 
-/// Locates the documents of a range; returns their number. From now on this process must call [`delete_copied_changes`] for the
-/// move.
+/// Locates the documents of a range. Returns their number; 0 if they are not located: there are none or too many, or the table is not plain
+/// ([`bulk::is_plain`]). Afterwards only this process may delete changes of the move from the log, by [`delete_copied_changes`].
 pub fn locate(range: &LocateRange<'_>) -> Result<i64> {
     let &LocateRange { migration, collection, lo, hi } = range;
     LOCATED.set(None);
@@ -64,8 +64,8 @@ pub fn locate(range: &LocateRange<'_>) -> Result<i64> {
     Ok(count)
 }
 
-/// Deletes rows of a move's log that have been copied, exactly these. Returns false if so much has changed since the range was
-/// located that it should be located again.
+/// Deletes exactly these rows of a move's log, which have been copied. Returns false if so much has changed since the range was located
+/// that it should be located again.
 pub fn delete_copied_changes(migration: i64, applied: &[i64]) -> Result<bool> {
     let gone = spi::query(
         "DELETE FROM docshard_data.capture_log WHERE migration_id = $1 AND seq = ANY ($2) RETURNING skey, id",
@@ -82,8 +82,8 @@ pub fn delete_copied_changes(migration: i64, applied: &[i64]) -> Result<bool> {
     })
 }
 
-/// Deletes the documents of a range, from which the caller's transaction has excluded all writers. It keeps the places,
-/// because the transaction may be rolled back, and the deletion repeated.
+/// Deletes the documents of a range, from which the caller's transaction has excluded all writers. The places are kept, because the
+/// transaction may be rolled back and the deletion repeated.
 pub fn delete(range: &DeleteRange<'_>) -> Result<Deleted> {
     let began = Instant::now();
     let documents = i64::try_from(delete_all(range)?).unwrap_or(i64::MAX);
@@ -118,7 +118,7 @@ fn delete_all(range: &DeleteRange<'_>) -> Result<u64> {
     changed.retain(|(skey, _)| is_inside(skey));
     changed.sort_unstable();
     changed.dedup();
-    // This snapshot does not see the rows that have just been deleted.
+    // A new snapshot, which does not show the rows that have just been deleted.
     let _snapshot = ActiveSnapshot::of_statement();
     let mut writer = table::writer(collection, Purpose::Delete)?;
     for (skey, id) in &changed {

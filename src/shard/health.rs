@@ -5,15 +5,17 @@ use crate::pg::spi;
 use crate::store;
 use docshard_core::sql::param::Param;
 
-/// Returns versions, timeline, standbys, transactions in doubt and free connections, as JSON. Runs as the extension's owner.
+/// Returns versions, timeline, standbys, transactions in doubt, free connections, and what is wrong with triggers and privileges, as JSON.
+/// Runs as the extension's owner.
 ///
 /// `streaming` are the servers that could be promoted: they stream now, and replay what they receive. Other receivers of WAL, such as
 /// `pg_receivewal` and subscribers, are not among them. Positions are numbers of bytes, as a move compares them.
 ///
-/// PostgreSQL does not record since when a commit waits for its synchronous standby, so `oldestSyncWait` is since when the statement
-/// that commits runs.
+/// `oldestSyncWait` is in seconds. PostgreSQL does not record when a commit began to wait for its synchronous standby, so it counts from
+/// the start of the statement that commits.
 ///
-/// `guard` names triggers and event triggers that do not run as they must, and `forms` functions whose two forms have different privileges.
+/// `guard` names triggers and event triggers that are not enabled as they must be; `forms` names functions whose two forms have different
+/// privileges.
 pub fn of_this_node() -> Result<String> {
     // The timeline is that of the insert position: after a promotion the last checkpoint still has the old one.
     let rows = spi::query(

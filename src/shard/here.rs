@@ -10,12 +10,12 @@ pub fn call<C: Call>(call: &C) -> Result<C::Answer> {
     C::decode(&spi::query(&call.statement(), &call.params())?)
 }
 
-/// As [`call`], one that only reads, in the active snapshot.
+/// Like [`call`], for a call that only reads: it runs in the active snapshot.
 pub fn read<C: Call>(call: &C) -> Result<C::Answer> {
     C::decode(&spi::read(&call.statement(), &call.params())?)
 }
 
-/// What this database is as a shard of another database's cluster; None if it is not one.
+/// This database's row of `docshard_data.node`; None if it is not a shard of another database's cluster.
 pub fn node() -> Result<Option<NodeRow>> {
     Ok(call(&ReadNode {})?.pop())
 }

@@ -11,7 +11,7 @@ use docshard_core::values::document::raw;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// The number of parsed indexes that a session caches. A statement that writes a row uses each of its table's indexes several
+/// The largest number of parsed indexes that a session caches. A statement that writes a row uses each of the table's indexes several
 /// times.
 const MAX_CACHED: usize = 64;
 
@@ -44,8 +44,8 @@ enum Output {
     HasEntries,
 }
 
-/// Returns the function with that name and these arguments besides the document; None if there is none, or if the arguments are
-/// invalid.
+/// Returns the function with that name, and with these arguments after the document. None if there is no such function, or if the arguments
+/// are invalid.
 pub(super) fn function(name: &str, text: &str, number: Option<i32>) -> Option<Box<dyn DirectFunction>> {
     let output = match (name, number) {
         ("matches", None) => return Some(Box::new(Filter::read(&specification::parse(text).ok()?).ok()?)),
@@ -72,7 +72,7 @@ impl IndexFunction {
             Output::Types => FunctionResult::Bytes(index.types(document)),
             Output::UniqueKeys => FunctionResult::Bytes(unique::pack(&index.unique_keys(document)?)),
             Output::Entries => FunctionResult::BytesArray(index.entries(document)?),
-            Output::HasEntries => FunctionResult::Bool(index.is_apart(document)),
+            Output::HasEntries => FunctionResult::Bool(index.has_entries_of(document)),
         })
     }
 }

@@ -2,7 +2,7 @@
 //! and returns all documents as one packed value, which is cheaper than a row for each. [`find`] lists the cases in which it
 //! declines.
 //!
-//! The value has the projection of each document, in the requested order, with its sort key
+//! The value has, in the requested order, the projection of each document with its sort key
 //! ([`docshard_core::values::document::packed`]).
 
 use super::placement::{Placement, check_read};
@@ -21,15 +21,14 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::BinaryHeap;
 
-/// The largest number of documents that are sorted, if the index is not in the requested order.
+/// The largest number of documents that are read to find the first ones, if not all are returned.
 const MAX_SORTED: usize = 1_000;
 /// The largest number of bytes of documents that are read.
 const MAX_BYTES: usize = 4 << 20;
 
-/// Returns the first documents, packed, by the statement's snapshot, whose version is checked. None if the fast path declines,
-/// so that the executor must find the documents: if the index is missing or unusable, or some documents are not in its b-tree;
-/// if there are too many documents or bytes; if row-level security applies; and under SERIALIZABLE, which requires predicate
-/// locks.
+/// Checks the version in the statement's snapshot, and returns the first documents by it, packed. None if the fast path declines, so that
+/// the executor must find the documents: if the index is missing or unusable, or some documents are not in its b-tree; if there are too
+/// many documents or bytes; if row-level security applies; and under SERIALIZABLE, which requires predicate locks.
 ///
 /// # Errors
 /// `STALE`; those of the parsers; `NamespaceNotFound` if the shard has no table; 42501 without the privilege to read it.
@@ -122,7 +121,7 @@ impl FirstDocuments {
         Self { limit, keyed, packer: Packer::default(), count: 0, sorting: (!in_order).then(BinaryHeap::new) }
     }
 
-    /// Adds a document if it is one of the first; returns false if no later one can be.
+    /// Adds a document if it is one of the first. Returns false if no later document can be one of them.
     fn take<'a>(&mut self, key: &[u8], project: impl FnOnce() -> Result<Cow<'a, [u8]>>) -> Result<bool> {
         let Some(sorting) = &mut self.sorting else {
             self.put(key, &project()?);

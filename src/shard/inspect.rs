@@ -25,8 +25,8 @@ struct Problem {
     details: String,
 }
 
-/// Reads every document by the statement's snapshot, whose version is checked; returns the number of documents, the number with
-/// a problem, and the first `most` of these.
+/// Checks the version in the statement's snapshot, and reads every document by it. Returns the number of documents, the number of problems
+/// of documents and of the table, and the first `most` problems.
 pub fn inspect(call: &InspectDocuments<'_>) -> Result<Json> {
     let &InspectDocuments { collection, token, version, ref key, ref owned, most } = call;
     let (key, owned, most) = (&read_key(key)?, &ranges(owned), usize::try_from(most).unwrap_or(0));
@@ -60,7 +60,7 @@ pub fn inspect(call: &InspectDocuments<'_>) -> Result<Json> {
     Ok(json!({"documents": documents, "problems": problems, "found": found}))
 }
 
-/// Makes ranges from pairs of bounds; an empty upper bound means none.
+/// Makes ranges from pairs of bounds; an empty upper bound stands for no bound.
 fn ranges(bounds: &[Cow<'_, [u8]>]) -> KeyRanges {
     let range = |pair: &[Cow<'_, [u8]>]| KeyRange {
         lo: pair[0].to_vec(),
@@ -69,7 +69,7 @@ fn ranges(bounds: &[Cow<'_, [u8]>]) -> KeyRanges {
     KeyRanges::new(bounds.chunks_exact(2).map(range).collect())
 }
 
-/// Returns the first problem of a row; further ones may be its consequences.
+/// Returns the first problem of a row; others may be consequences of the first one.
 fn problem(skey: &[u8], id: &[u8], doc: &[u8], key: &KeyPattern, owned: &KeyRanges) -> Option<Problem> {
     let problem = |name, details: String| Some(Problem { name, details });
     if let Err(error) = raw::validate(doc) {
@@ -100,7 +100,7 @@ fn problem(skey: &[u8], id: &[u8], doc: &[u8], key: &KeyPattern, owned: &KeyRang
     problem("outsideOwnedRanges", "no chunk of this shard has the document's shard key".to_owned())
 }
 
-/// Returns the `_id` of the document if it can be read, otherwise the one in its key.
+/// Returns the document's `_id`; if that cannot be read, the one that is encoded in the column `id`.
 fn shown_id(id: &[u8], doc: &[u8]) -> Json {
     let of_document = || {
         raw::validate(doc).ok()?;

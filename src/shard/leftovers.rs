@@ -1,5 +1,5 @@
-//! The tables of its own that a move leaves on the recipient until it is cleaned up. At the donor it leaves rows of the capture tables:
-//! see [`DeleteCaptures`](docshard_core::routing::protocol::shard_tables::DeleteCaptures).
+//! The tables that a move creates for itself on the recipient, and that stay there until it is cleaned up. On the donor a move leaves rows
+//! of the capture tables: see [`DeleteCaptures`](docshard_core::routing::protocol::shard_tables::DeleteCaptures).
 
 /// The foreign table over the donor's report of its identity.
 pub const IDENTITY: &str = "identity";
@@ -7,7 +7,7 @@ pub const IDENTITY: &str = "identity";
 pub const SOURCE: &str = "source";
 /// The foreign table over the donor's captured changes.
 pub const CHANGES: &str = "changes";
-/// The table of the documents that have arrived.
+/// The table of the documents and changes that have arrived.
 pub const STAGING: &str = "staging";
 
 /// Returns a regular expression for the names of all moves' own tables.
@@ -15,7 +15,7 @@ pub fn move_tables() -> String {
     format!("m[0-9]{{1,18}}_({})(_[0-9]{{1,10}})?", [IDENTITY, SOURCE, CHANGES, STAGING].join("|"))
 }
 
-/// As [`table`], over a table of the donor with this number; None: there is only one donor.
+/// Like [`table`], for one of several donors, by its number; None: there is only one donor.
 pub fn table_of(migration: i64, name: &str, donor: Option<i32>) -> String {
     donor.map_or_else(|| table(migration, name), |donor| format!("{}_{donor}", table(migration, name)))
 }

@@ -1,7 +1,7 @@
 //! Measures the chunks of a collection on this shard, and finds keys at which a chunk can be split.
 //!
-//! The router passes the lower bounds of the chunks on this shard; a document belongs to the greatest bound that is not above
-//! its key. Its bytes are the size of its columns as stored (compressed, or out of line), plus the row's header.
+//! The router passes the lower bounds of the chunks on this shard; a document belongs to the chunk with the greatest bound that is not
+//! above the document's key. A document's bytes are the size of its columns as stored (compressed, or out of line), plus the row's header.
 
 use crate::pg::error::Result;
 use crate::pg::fault;
@@ -10,12 +10,13 @@ use crate::pg::spi::{self, SpiRow};
 use docshard_core::routing::names;
 use docshard_core::routing::protocol::measure::{ChunkSize, Estimate, FindSplitPoints, RangeSize, StorageSpace};
 use docshard_core::routing::protocol::shard_tables::key_range;
+use docshard_core::routing::protocol::sql;
 use docshard_core::sql::param::Param;
 
 /// The number of pages in a sample: about 30,000 rows of 500 bytes.
 const SAMPLED_PAGES: i64 = 2048;
 const PAGE_BYTES: i64 = 8192;
-/// Approximate size of the sample from which split points of larger ranges are taken.
+/// Split points of ranges with more documents are taken from a sample of about this number.
 const SORTED_DOCUMENTS: i64 = 300_000;
 
 /// SQL for the bytes of a document: columns, row header and line pointer.
@@ -25,8 +26,8 @@ const BYTES: &str =
 /// The bytes of a row beside its columns, as in [`BYTES`].
 const HEADER: i64 = 28;
 
-/// Returns the size of each chunk that has documents, with its position in `bounds`, which are ascending. The documents are
-/// counted in a table of at most `counted_mb` MiB, otherwise estimated from a sample.
+/// Returns the size of each chunk that has documents, with its position in `bounds`, which are ascending. In a table of less than
+/// `counted_mb` MiB the documents are counted; otherwise their number is estimated from a sample.
 pub fn chunks(collection: i32, bounds: &[&[u8]], counted_mb: i32) -> Result<Vec<ChunkSize>> {
     let table = names::table(collection);
     let Some(table_bytes) = table_bytes(&table)? else { return Ok(Vec::new()) };
@@ -49,29 +50,27 @@ pub fn chunks(collection: i32, bounds: &[&[u8]], counted_mb: i32) -> Result<Vec<
     Ok(rows.iter().map(size).collect())
 }
 
-/// Returns the clause that samples `wanted` of `all` pages, and the sampled share, which is rounded to a hundredth of a percent,
-/// so that there are few different statements.
+/// Returns the clause that samples `wanted` of `all` (bytes or documents), and the sampled share. The share is rounded to a hundredth of a
+/// percent, so that there are few different statements.
 fn sample(wanted: i64, all: i64) -> (String, f64) {
     let parts = (wanted * 10_000 / all).clamp(1, 10_000);
     (format!("TABLESAMPLE SYSTEM ({}.{:02})", parts / 100, parts % 100), parts as f64 / 10_000.0)
 }
 
-/// Tables without statistics are counted if none of them has more pages than the first number, and all together not more than
-/// the second.
+/// Tables without statistics are counted: each one that has at most the first number of pages, as long as those that are counted have at
+/// most the second number together.
 const COUNTED_PAGES: (i64, i64) = (128, 1024);
 
 /// The largest row of a TOAST table, in bytes: a part of a document that is stored out of line.
 const TOAST_ROW: i64 = 2032;
 
-/// Returns the documents of these collections according to PostgreSQL's statistics, and their bytes: the number times the average width
-/// of a row, and what is stored out of line. Space that is free inside the tables does not count, as it remains after moves. Missing tables
-/// are omitted; small ones that were never analysed are counted.
+/// Returns the number of documents of these collections by PostgreSQL's statistics, and their bytes: the number times the average width of
+/// a row, plus what is stored out of line. Free space inside of the tables does not count, because it remains after moves. Missing tables
+/// are omitted. The documents of small tables that were never analysed are counted.
 pub fn estimates(collections: &[i32]) -> Result<Vec<Estimate>> {
     let rows = spi::read(
         &format!(
-            "SELECT t.id, c.reltuples::float8::int8, c.relpages::int8, \
-                    pg_catalog.pg_relation_size(c.oid) / current_setting('block_size')::int8, \
-                    pg_catalog.pg_relation_size(c.oid), \
+            "SELECT t.id, {estimated}, {pages}, pg_catalog.pg_relation_size(c.oid), \
                     pg_catalog.pg_stat_get_live_tuples(c.oid), \
                     pg_catalog.pg_stat_get_vacuum_count(c.oid) + pg_catalog.pg_stat_get_autovacuum_count(c.oid) \
                       + pg_catalog.pg_stat_get_analyze_count(c.oid) + pg_catalog.pg_stat_get_autoanalyze_count(c.oid) > 0, \
@@ -81,25 +80,25 @@ pub fn estimates(collections: &[i32]) -> Result<Vec<Estimate>> {
              JOIN pg_catalog.pg_class c ON c.oid = t.oid LEFT JOIN pg_catalog.pg_class x ON x.oid = c.reltoastrelid \
              LEFT JOIN LATERAL (SELECT pg_catalog.sum(s.avg_width) + {HEADER} AS width FROM pg_catalog.pg_stats s \
                WHERE s.schemaname = 'docshard_data' AND s.tablename = c.relname AND s.attname IN ('doc', 'skey', 'id') \
-               HAVING pg_catalog.count(*) = 3) AS w ON true ORDER BY t.id"
+               HAVING pg_catalog.count(*) = 3) AS w ON true ORDER BY t.id",
+            estimated = sql::estimated_documents("c"),
+            pages = sql::table_pages("c"),
         ),
         &[Param::Int4Array(collections)],
     )?;
     let mut budget = COUNTED_PAGES.1;
     let mut estimates = Vec::with_capacity(rows.len());
     for row in &rows {
-        let (collection, rows_then, pages_then, pages) = (row.i32(0), row.i64(1), row.i64(2), row.i64(3));
-        let (table_bytes, live, counted_since) = (row.i64(4), row.i64(5), row.bool(6));
-        let (width, out_of_line) = (row.get(7).map(|_| row.i64(7)), row.i64(8));
+        let (collection, estimated, pages) = (row.i32(0), row.get(1).map(|_| row.i64(1)), row.i64(2));
+        let (table_bytes, live, counted_since) = (row.i64(3), row.i64(4), row.bool(5));
+        let (width, out_of_line) = (row.get(6).map(|_| row.i64(6)), row.i64(7));
         // After a crash the counters start at 0, and become correct with the next VACUUM or ANALYZE.
         let documents = if pages == 0 {
             Some(0)
         } else if counted_since {
             Some(live)
-        } else if rows_then > 0 && pages_then > 0 {
-            Some((rows_then as f64 * pages as f64 / pages_then as f64) as i64)
         } else {
-            None
+            estimated.filter(|documents| *documents > 0)
         };
         let (documents, bytes) = match (documents, width) {
             (Some(documents), Some(width)) => {
@@ -144,8 +143,8 @@ pub fn range(collection: i32, lo: &[u8], hi: Option<&[u8]>) -> Result<RangeSize>
     Ok(RangeSize { documents: rows[0].i64(0), bytes: rows[0].i64(1) })
 }
 
-/// Returns keys that divide a range into up to `parts` parts with equal numbers of documents: ascending, all above the range's
-/// least key; none if there are not two different keys. Uses a sample if there are more than [`SORTED_DOCUMENTS`] documents.
+/// Returns keys that divide a range into at most `parts` parts with about equal numbers of documents. They are ascending and above the
+/// range's least key; there are none if all documents have one key. Uses a sample if there are more than [`SORTED_DOCUMENTS`] documents.
 pub fn split_points(call: &FindSplitPoints<'_>) -> Result<Vec<Vec<u8>>> {
     let &FindSplitPoints { collection, lo, hi, parts, documents } = call;
     let table = names::table(collection);
@@ -167,7 +166,7 @@ pub fn split_points(call: &FindSplitPoints<'_>) -> Result<Vec<Vec<u8>>> {
     let mut points: Vec<_> = rows.iter().skip(1).map(|row| row.bytes(0)).filter(|key| *key > first).collect();
     points.dedup();
     if points.is_empty() {
-        // Most of the documents have one key: split after it, at the next key, which is not less than this one.
+        // Most of the documents have the first key: split at the next key after it.
         let above = [&first[..], &[0]].concat();
         let (condition, params) = key_range(&above, hi);
         let next = spi::read(&format!("SELECT skey FROM {table} WHERE {condition} ORDER BY skey LIMIT 1"), &params)?;

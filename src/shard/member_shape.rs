@@ -1,8 +1,9 @@
-//! What must stay as it is of the extension's own objects and its schema: the names of all, their membership, and of tables, functions and
-//! types also what docshard relies on. An administrator may restrict the functions of the schema `docshard`. Storage parameters,
-//! tablespaces, statistics, owners, privileges and own indexes of tables may change.
+//! Checks that a statement leaves the extension's own objects and its schema as docshard needs them. All must keep their names and their
+//! membership in the extension; tables, functions and types must also keep what docshard relies on. An administrator may restrict the
+//! functions of the schema `docshard`, change storage parameters, tablespaces, statistics, owners and privileges of tables, and add
+//! indexes.
 //!
-//! An update of the extension changes everything.
+//! An update of the extension may change everything.
 
 use crate::pg::error::Result;
 use crate::pg::object::change_watch::Changed;
@@ -13,7 +14,8 @@ use std::collections::BTreeSet;
 /// The extension's own row in [`MEMBERS`], with its version.
 const EXTENSION: &str = "extension docshard";
 
-/// Returns each member's OID, its name for messages, and what must not change. `$1`: the changed relations; `$2`: all members.
+/// The query for each member's OID, its name for messages, and its state, which must not change. `$1`: relations that may have changed;
+/// `$2`: true: all members, false: only these relations.
 const MEMBERS: &str = "\
     WITH own AS (SELECT e.oid, e.extversion, e.extnamespace FROM pg_catalog.pg_extension e WHERE e.extname = 'docshard'), \
     member AS ( \
@@ -80,27 +82,27 @@ fn members(rows: &[SpiRow]) -> BTreeSet<(i64, String, String)> {
     rows.iter().map(|row| (row.i64(0), row.text(1).to_owned(), row.text(2).to_owned())).collect()
 }
 
-/// Returns those of the relations `$1` that are members, or whose indexes are among them.
+/// The query for the members that are among the relations `$1`, or have an index among them.
 const TOUCHED: &str = "\
     SELECT DISTINCT d.objid::int8 FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_extension e ON e.oid = d.refobjid AND e.extname = 'docshard' \
      WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass \
        AND d.deptype = 'e' AND (d.objid = ANY ($1::oid[]) \
          OR d.objid IN (SELECT i.indrelid FROM pg_catalog.pg_index i WHERE i.indexrelid = ANY ($1::oid[])))";
 
-/// What a statement has done to the extension's objects: the name of one.
+/// What a statement has done to the extension's objects, with the name of one of them.
 pub enum Damage {
-    /// it is a new member
+    /// the object is a new member
     Added(String),
-    /// its triggers are others
+    /// the table's triggers have changed
     Triggers(String),
-    /// it is changed or no member any more
+    /// the object has changed, or is no longer a member
     Changed(String),
 }
 
-/// Stands before the triggers in a table's state.
+/// Separates a table's triggers from the rest of its state.
 const TRIGGERS: &str = " triggers:";
 
-/// True if triggers differ only in that some are enabled again as docshard needs them.
+/// True if the only difference between the triggers is that some are now enabled as docshard needs them.
 fn are_mended(before: &str, now: &str) -> bool {
     fn each(triggers: &str) -> impl Iterator<Item = (&str, &str)> {
         triggers.split(',').map(|trigger| trigger.trim().split_once(' ').unwrap_or((trigger, "")))
@@ -111,7 +113,8 @@ fn are_mended(before: &str, now: &str) -> bool {
     each(before).count() == each(now).count() && each(before).zip(each(now)).all(is_mended)
 }
 
-/// Returns what a statement has done to members. `all`: it may have changed other members than relations.
+/// Returns what a statement has done to members; None if it has damaged nothing. `all`: the statement may have changed members that are not
+/// relations.
 pub fn damage(changed: &Changed, all: bool) -> Result<Option<Damage>> {
     let all = all || changed.relations.is_none();
     let relations: Vec<i64> = match changed.relations.as_deref() {

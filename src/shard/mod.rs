@@ -1,4 +1,4 @@
-//! The chunks that a shard owns, and the checks of statements against them.
+//! What a shard does: it keeps the documents of the chunks that it owns, and checks each statement against that ownership.
 //!
 //! `docshard_data.placement` has a row for each collection: the version of this shard. INVARIANT: in any snapshot the rows of a
 //! collection's table are exactly the documents of the chunks that this shard owns at the version which the same snapshot shows;
@@ -8,6 +8,7 @@
 //! [`writing::lock_and_check`].
 
 pub mod access;
+pub mod accesses;
 pub mod clone_parts;
 pub mod dismantle;
 pub mod documents;

@@ -16,7 +16,7 @@ use docshard_core::routing::protocol::shard_tables::{NodeRow, ReadNode};
 use docshard_core::sql::param::Param;
 use pgrx::pg_sys::Oid;
 
-/// Reads the stored identity, by the newest snapshot, with this server's timeline.
+/// Reads this shard's identity by the newest snapshot, and adds this server's timeline.
 pub fn find() -> Result<NodeState> {
     let _snapshot = ActiveSnapshot::latest();
     // The caller may have no right to read the tables.
@@ -37,20 +37,21 @@ pub fn find() -> Result<NodeState> {
     })
 }
 
-/// Answers a router's handshake; an error is 08004.
+/// Answers a router's handshake. A refusal has the SQLSTATE 08004.
 pub fn answer(hello: &Hello, writes: bool) -> Result<Welcome> {
     let node = find()?;
     let protocol = node.answer(hello, writes).map_err(refused)?;
     Ok(Welcome { position: node.position, recovery: wal::in_recovery(), protocol })
 }
 
-/// True for a statement of a router as itself, which logs in as the service role; or as a superuser, if its user mapping was changed, by a connection
-/// with the name that routers give theirs. Another role can set that name, too, but not run code as the superuser.
+/// True if a router runs the current statement as itself. A router logs in as the service role, or as a superuser if its user mapping was
+/// changed; then its connection has the application name that routers use. Another role can set that name, too, but not log in as a
+/// superuser.
 pub fn serves_router() -> Result<bool> {
     Ok(user::is_session_users_own() && is_routers_login()?)
 }
 
-/// As [`serves_router`], also if the router has set the role of its client.
+/// Like [`serves_router`]; also true if the router has set the role of its client.
 pub fn is_routers_session() -> Result<bool> {
     Ok(user::may_become_session_user() && is_routers_login()?)
 }
@@ -78,7 +79,7 @@ pub fn as_donor() -> Result<Donor> {
     Ok(Donor { member: node.member, position: node.position, running })
 }
 
-/// Returns an error (08004) for a donor that is another shard than the router expects, or an older copy.
+/// Returns an error (08004) if the donor is another shard than the router expects, or an older copy.
 pub fn check_donor(found: &str, expected: &str) -> Result<()> {
     let (found, expected): (Donor, Donor) = (found.parse()?, expected.parse()?);
     expected.require(&found).map_err(refused)
@@ -88,7 +89,7 @@ fn refused(error: Error) -> Error {
     if error.kind == Kind::HostUnreachable { error.with_sqlstate(REFUSED_CONNECTION) } else { error }
 }
 
-/// The router's service role at this shard; None before a router was accepted.
+/// The router's service role at this shard; None if no router was accepted.
 pub fn service_role() -> Result<Option<String>> {
     let rows = spi::query(
         "SELECT r.rolname FROM docshard_data.service s JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) s.role",
@@ -97,7 +98,7 @@ pub fn service_role() -> Result<Option<String>> {
     Ok(rows.first().map(|row| row.text(0).to_owned()))
 }
 
-/// True for the role with which the router logs in here. Its user mappings are this shard's logins at others.
+/// True for the router's service role. Its user mappings are this shard's logins at other shards.
 pub fn is_service_role(role: Oid) -> Result<bool> {
     let sql = "SELECT FROM docshard_data.service WHERE role = $1::pg_catalog.oid";
     Ok(!spi::query(sql, &[Param::Int8(u32::from(role).into())])?.is_empty())

@@ -1,25 +1,27 @@
-//! `docshard_data.numbered_writes` of this shard: of each session of MongoDB's clients the last write that was executed here.
+//! The table `docshard_data.numbered_writes` of this shard: the last numbered write of each session of MongoDB's clients. [`super::once`]
+//! tells what it is for.
 //!
-//! A session has one row of what was executed here, which each of its writes replaces: a heap-only update, as no index has a column that
-//! changes. Another row, `received`, is what moves have brought, so that they wait for no client's transaction. A row without a command is a
-//! *floor*: the number of a write with its home elsewhere. Expired rows are found by reading the table, which is as small as the number of
-//! sessions.
+//! A session has at most two rows. One is its last write that was executed here; each further write replaces it, by a heap-only update, as
+//! no indexed column changes. The other one, with `received`, is what moves have brought; it is a row of its own, so that moves do not wait
+//! for transactions of clients. A row without a command is a *floor*: it has only the number of a write whose home is elsewhere. Expired
+//! rows are found by reading the whole table, which has at most two rows for each session.
 
 use crate::store::declare::{rows, statements};
 
 rows! {
-    /// A write.
+    /// A session's last write.
     NumberedWrite from "" {
         number: i64,
         command: String,
-        /// what the shard's function answered; None if the reply is stored instead
+        /// the result of the shard's function; None if there is only a reply, or neither is stored
         answer: Option<i64>,
         reply: Option<Vec<u8>>,
     }
 }
 
 statements! {
-    /// Replaces a session's write; false if that has the same number or a later one. Waits for the end of another transaction that does.
+    /// Replaces a session's write; false if the stored one has the same number or a higher one. Waits for the end of another transaction
+    /// that replaces it.
     pub fn replace(session: &[u8], number: i64, command: &str, collection: i32, skey: &[u8], answer: Option<i64>) -> bool {
         run "INSERT INTO docshard_data.numbered_writes AS w (session, received, number, command, collection_id, skey, answer) \
              SELECT $1, false, $2, $3, $4, $5, $6 WHERE NOT EXISTS ( \
@@ -30,13 +32,13 @@ statements! {
              WHERE w.number < excluded.number"
     }
 
-    /// A session's last write.
+    /// A session's last write; None if there is none.
     pub fn last(session: &[u8]) -> Option<NumberedWrite> {
         run "SELECT number, command, answer, reply FROM docshard_data.numbered_writes WHERE session = $1 \
              ORDER BY number DESC, command = '' LIMIT 1"
     }
 
-    /// Sets what a write has answered.
+    /// Sets the result of a write.
     pub fn set_answer(session: &[u8], number: i64, answer: i64) {
         run "UPDATE docshard_data.numbered_writes SET answer = $3 WHERE session = $1 AND NOT received AND number = $2"
     }
@@ -46,8 +48,9 @@ statements! {
         run "UPDATE docshard_data.numbered_writes SET reply = $3 WHERE session = $1 AND NOT received AND number = $2"
     }
 
-    /// The writes of all sessions after this one that are not visible in a snapshot, as JSON, up to about 1 MB: those of a range, or of a
-    /// collection before it was sharded, with what became of them, the others as floors. None if there are no more.
+    /// The writes that are not visible in the snapshot `since`, of the sessions after `session`, as JSON of about 1 MB at most. Writes of
+    /// the range, and those of the collection from before it was sharded, have their results and replies; all others are floors. None if
+    /// there are no more.
     pub fn after(collection: i32, lo: &[u8], hi: Option<&[u8]>, since: &str, session: &[u8]) -> Option<Option<String>> {
         run "WITH chosen AS MATERIALIZED ( \
                SELECT w.session, w.received, w.command <> '' AND w.collection_id = $1 \
@@ -68,7 +71,8 @@ statements! {
                FROM part AS p JOIN docshard_data.numbered_writes AS w USING (session, received) WHERE p.before < 1000000) AS g"
     }
 
-    /// Stores such writes as received, unless there is a later one of the same session, or more of the same one; returns the last session.
+    /// Stores writes of [`after`] as received. Omits a write if the session has one with a higher number, or one with the same number and
+    /// not less information. Returns the last session.
     pub fn load(writes: &str) -> Option<Option<Vec<u8>>> {
         run "WITH given AS MATERIALIZED ( \
                SELECT DISTINCT ON (g.session) g.* \
@@ -89,14 +93,14 @@ statements! {
              SELECT g.session FROM given AS g ORDER BY g.session DESC LIMIT 1"
     }
 
-    /// Deletes writes older than half an hour, at most this many; returns how many.
+    /// Deletes at most `most` writes that are older than half an hour; returns their number.
     pub fn forget(most: i64) -> u64 {
         run "DELETE FROM docshard_data.numbered_writes WHERE ctid = ANY (ARRAY( \
                SELECT ctid FROM docshard_data.numbered_writes \
                WHERE written_at < pg_catalog.now() - interval '30 minutes' LIMIT $1 FOR UPDATE SKIP LOCKED))"
     }
 
-    /// Deletes writes of roles that have more than `rows`, the oldest, at most `most`; returns how many.
+    /// Deletes the oldest writes of roles that have more than `rows`, at most `most` of them; returns their number.
     pub fn forget_excess(most: i64, rows: i64) -> u64 {
         run "DELETE FROM docshard_data.numbered_writes WHERE ctid = ANY (ARRAY( \
                SELECT w.ctid FROM docshard_data.numbered_writes AS w WHERE (w.session, w.received) IN ( \
@@ -109,7 +113,7 @@ statements! {
                  WHERE placed.place > $2) LIMIT $1 FOR UPDATE SKIP LOCKED))"
     }
 
-    /// Deletes the replies of roles that have more than `bytes` of them, the oldest.
+    /// Deletes the oldest replies of roles whose replies have more than `bytes` together.
     pub fn forget_replies(bytes: i64) {
         run "UPDATE docshard_data.numbered_writes SET reply = NULL WHERE ctid = ANY (ARRAY( \
                SELECT w.ctid FROM docshard_data.numbered_writes AS w WHERE (w.session, w.received) IN ( \
@@ -120,7 +124,7 @@ statements! {
                  WHERE placed.up_to > $1) FOR UPDATE SKIP LOCKED))"
     }
 
-    /// True if there is any; there is none before the extension has been updated.
+    /// True if the table has a row.
     pub fn exist() -> bool {
         run "SELECT FROM docshard_data.numbered_writes LIMIT 1"
     }

@@ -1,23 +1,24 @@
-//! Numbered writes at a shard: a write is executed once though its client sends it again. The number is *claimed* in the transaction that
-//! writes: the session's row in `docshard_data.numbered_writes` gets it, and so a second transaction with the same number waits for
-//! the first one's end. If that has committed, it finds the number, and what became of the write.
+//! Numbered writes at a shard: a write is executed once, even if its client sends it again. The transaction that writes *claims* the
+//! number: it stores it in the session's row of `docshard_data.numbered_writes`. A second transaction with that number waits for the first
+//! one's end. If the first has committed, the second finds the number, and the write's result. The *home* of a write is the shard key under
+//! which its number is claimed; `router::once` chooses it.
 //!
-//! INVARIANT: of each session, the owner of a key has a number that is at least that of every write of the session with that key as its
-//! *home*, and if it is the same number, what became of the write.
+//! INVARIANT: for each session and each key, the shard that owns the key has a number of the session that is at least as high as that of
+//! every write of the session with that home; and if it is equal, it has the write's result.
 //!
-//! It holds at first, as a number is claimed under the lock and the version check of its home, and its row is replaced by higher numbers
-//! only. A move keeps it: all that the donor knows of any session, not only rows whose home is in the range, is at the recipient
-//! before ownership changes ([`after`], [`load`]). A session that has gone on in another range has no row any more for its first write;
-//! its later number refuses that. What is known of a session only grows: of two rows the higher number counts, and of two with the same
-//! number the one that says what became of it. So rows may be copied at any time, also by a move that is given up: each is a fact that a
-//! transaction has committed, whoever owns what. Splits and merges change no owner. Rows end half an hour after the
-//! session's last write, which is at least as long after any earlier one; what is received keeps the time of the write.
+//! Claims keep the invariant: a number is claimed under the lock and the version check of its home, and only a higher number replaces it.
+//! Moves keep it: before ownership changes, the recipient has all that the donor knows of any session, not only rows whose home is in the
+//! range ([`after`], [`load`]). If a session has gone on with another home, there is no row for an earlier write, but the higher number
+//! refuses it. Knowledge about a session only grows: of two rows the one with the higher number counts; of two with the same number, the
+//! one with the result. Each row is a fact that a transaction has committed, whoever owns the key, so rows may be copied at any time, also
+//! by a move that is aborted. Splits and merges change no owner. A row is deleted half an hour after the session's last write, thus not
+//! earlier after any other write of the session; a received row keeps the time of the write.
 //!
-//! So of two attempts with the same home the second one meets the first: they run at the same shard, and the second waits for the first
-//! one's row; or the range has moved in between, in whose hand-over no attempt runs; or this shard is not the owner any more, and
-//! refuses the second. `router::once` chooses the home.
+//! So of two attempts with the same home, the second finds the first one's number. Either both run at the same shard, and the second waits
+//! for the first one's row; or the range has moved in between, and no attempt runs during the hand-over; or this shard no longer owns the
+//! home, and refuses the second attempt.
 //!
-//! A client can call these functions at the router's own shard: only for sessions of its own role ([`own`]).
+//! A client can call these functions at the router's own shard, but only for sessions of its own role ([`own`]).
 
 use super::numbered_writes as store;
 use super::placement::Placement;
@@ -37,20 +38,20 @@ use docshard_core::values::key::MAX_KEY_BYTES;
 use pgrx::pg_sys::Oid;
 use std::cell::Cell;
 
-/// The most rows of one role. Of more, the oldest are deleted.
+/// The largest number of rows of one role; beyond it, the oldest are deleted.
 const MAX_ROWS: i64 = 200_000;
-/// The most bytes of one role's replies. Of more, the oldest are deleted.
+/// The largest size of one role's replies, in bytes; beyond it, the oldest are deleted.
 const MAX_REPLIES: i64 = 64_000_000;
 
 thread_local! {
-    /// the session's user, once it has been found to be a router's
+    /// The session's user, if it is known to be a router's.
     static ROUTER: Cell<Oid> = const { Cell::new(Oid::INVALID) };
 }
 
-/// Reads a number whose session belongs to the current user's role, or which a router has sent, where roles have other numbers.
+/// Decodes a number. Its session must belong to the current user's role, unless a router has sent it: roles have other OIDs on the router.
 ///
 /// # Errors
-/// 42501 for another role's.
+/// 42501 for the session of another role.
 fn own(number: &[u8]) -> Result<Number> {
     let number = Number::decode(number)?;
     if number.role() == u32::from(current_user()) {
@@ -67,11 +68,12 @@ fn own(number: &[u8]) -> Result<Number> {
     Ok(number)
 }
 
-/// Claims a number; returns what became of it if it was claimed before.
+/// Claims a number. Returns None, or the result of the write if the number was claimed before.
 ///
 /// # Errors
 /// Those of `lock_and_check`; `TransactionTooOld` for a number below that of the session's last write here;
-/// `IncompleteTransactionHistory` for one that another command has.
+/// `IncompleteTransactionHistory` if the number belongs to another command, or the reply was not stored; `WriteConflict` if the number was
+/// forgotten meanwhile.
 pub fn claim(call: &ClaimWrite<'_>) -> Result<Option<ClaimOutcome>> {
     let &ClaimWrite { collection, token, version, ref number, ref skey } = call;
     let number = own(number)?;
@@ -80,10 +82,10 @@ pub fn claim(call: &ClaimWrite<'_>) -> Result<Option<ClaimOutcome>> {
     }
     let Number { session, number, command } = number;
     let Some(last) = as_extension_owner(|| store::last(&session))? else {
-        // It has expired just now, and so it is another write.
+        // The row has expired meanwhile. If the write is sent again, it counts as a new one.
         bail!(Kind::WriteConflict, "write {number} of the session was forgotten while it was sent again");
     };
-    // A floor says only that the session has gone on.
+    // A floor tells only that the session has gone on.
     ensure!(
         last.number == number && !last.command.is_empty(),
         Kind::TransactionTooOld,
@@ -109,7 +111,7 @@ pub fn claim(call: &ClaimWrite<'_>) -> Result<Option<ClaimOutcome>> {
     }
 }
 
-/// Claims a number with this answer in advance; false if it was claimed before, or a later one.
+/// Claims a number, and stores the expected result. False if this number or a higher one was claimed before.
 fn claim_at(collection: i32, assumed: Placement, number: &Number, skey: &[u8], answer: Option<i64>) -> Result<bool> {
     ensure!(
         skey.len() <= MAX_KEY_BYTES,
@@ -121,7 +123,7 @@ fn claim_at(collection: i32, assumed: Placement, number: &Number, skey: &[u8], a
     as_extension_owner(|| store::replace(session, *number, command, collection, skey, answer))
 }
 
-/// Stores the reply to the number that this transaction has claimed.
+/// Stores the reply to the write whose number this transaction has claimed. False if the number is not stored here.
 pub fn remember(call: &RememberReply<'_>) -> Result<bool> {
     permission::require_any_write(table::oid(call.collection)?);
     let Number { session, number, .. } = own(&call.number)?;
@@ -152,7 +154,7 @@ pub fn update(call: &UpdateOnce<'_>) -> Result<i64> {
     })
 }
 
-/// What `update_document` answers.
+/// The answer of `update_document`: 0: no document matched, 1: it did not change, 2: it changed.
 pub fn answer_of_update(changed: Option<bool>) -> i64 {
     changed.map_or(0, |changed| 1 + i64::from(changed))
 }
@@ -165,7 +167,7 @@ pub fn delete(call: &DeleteOnce<'_>) -> Result<i64> {
     once(collection, Placement { token, version }, &number, &key, 1, || documents::delete_one(&delete).map(i64::from))
 }
 
-/// Claims a number and writes, which most often answers as `expected`.
+/// Claims a number and writes. The usual result, `expected`, is stored with the claim, so that it rarely needs a second update.
 fn once(
     collection: i32,
     assumed: Placement,
@@ -184,20 +186,20 @@ fn once(
     Ok(answer)
 }
 
-/// At the donor: a part of what is known of sessions. Writes whose homes are in a range that moves have with them what became of them.
-/// Those of a collection from before it was sharded have the empty key, and move with each range.
+/// At the donor: returns a part of what is known of sessions. Writes whose homes are in the moving range have their results. Writes of the
+/// collection from before it was sharded have the empty key as home, and move with each range.
 pub fn after(call: &NumberedWrites<'_>) -> Result<Option<String>> {
     let &NumberedWrites { collection, lo, hi, since, after } = call;
     as_extension_owner(|| Ok(store::after(collection, lo, hi, since, after)?.flatten()))
 }
 
-/// At the recipient: stores these writes; returns the last one's session.
+/// At the recipient: stores writes of [`after`]. Returns the last one's session.
 pub fn load(writes: &str) -> Result<Option<Vec<u8>>> {
     as_extension_owner(|| Ok(store::load(writes)?.flatten()))
 }
 
-/// Deletes writes that are older than clients send them again, and those of a role that has too many, at most this many; returns the
-/// larger of both numbers.
+/// Deletes writes so old that no client sends them again, and the oldest writes of roles that have too many: at most `most` of each kind.
+/// Returns the larger of both numbers.
 pub fn forget(most: i64) -> Result<i64> {
     as_extension_owner(|| {
         let expired = store::forget(most)?;
@@ -207,7 +209,7 @@ pub fn forget(most: i64) -> Result<i64> {
     })
 }
 
-/// True if this shard has such writes.
+/// True if this shard has numbered writes.
 pub fn exist() -> Result<bool> {
     // It has no table before the extension is updated.
     if relation_oid(SCHEMA, c"numbered_writes").is_none() {

@@ -1,8 +1,9 @@
 //! Runs a shard's part of a pipeline: one process reads the documents, runs the stages and returns their results.
 //!
-//! A row has several results ([`docshard_core::values::document::packed`]), as a row for each would cost more than most stages. The
-//! first row has one result, and each next one up to four times as many, so that a reader of few results need not wait.
+//! A row has several results ([`docshard_core::values::document::packed`]), as a row for each would cost more than most stages. The first
+//! row has one result, and each row up to four times as many as the row before, so that a reader of few results need not wait.
 
+use super::accesses;
 use super::placement::{Placement, check_read};
 use super::stored::document;
 use super::table::{self, DOC};
@@ -35,13 +36,13 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Instant;
 
-/// The size in bytes at which a part is complete. Its last result may exceed it.
+/// The size in bytes at which a part is complete; its last result may make it larger.
 const MAX_PART: usize = 64 << 10;
 
 /// The results of stages, in parts.
 pub struct Parts {
     results: StageResults,
-    /// they are packed with the keys by which they are merged
+    /// the results are packed with the sort keys by which the router merges them
     keyed: bool,
     projection: Option<Projection>,
     /// the largest number of results of the next part
@@ -61,6 +62,9 @@ pub fn run(call: &RunPipeline<'_>) -> Result<PipelineAnswer> {
     let _keeping = Keeping::order_if(work.ordered);
     let pipeline = Pipeline::parse_divided(&work.stages, &environment)?;
     let memory: Rc<dyn Memory> = Rc::new(StageMemory::new(work.on_disk));
+    if matches!(work.source, PipelineSource::Scan { .. }) {
+        accesses::read_at(collection, []);
+    }
     let is_observed = work.explained || work.measured;
     let Found { documents, examined, plan } = find(call, &work.source, work.explained)?;
     let projection = match &work.projection {
@@ -78,7 +82,7 @@ pub fn run(call: &RunPipeline<'_>) -> Result<PipelineAnswer> {
     let observed = Some(Box::new(Observed { began, read, examined, measurements, plan }));
     let mut answer = PipelineAnswer { parts: parts(results), observed, separated: false, ordered: work.ordered };
     if work.measured {
-        // The row that separates results and measurements is not a result either.
+        // Discards the results, up to the empty row that separates them from the measurements.
         while answer.next_row()?.is_some_and(|row| !row.is_empty()) {}
     }
     Ok(answer)
@@ -87,16 +91,16 @@ pub fn run(call: &RunPipeline<'_>) -> Result<PipelineAnswer> {
 /// The rows that the shard returns.
 pub struct PipelineAnswer {
     parts: Box<Parts>,
-    /// what the shard has measured; None if that is not asked for, or has been returned
+    /// what the shard has measured; None if the request does not ask for it, or after it was returned
     observed: Option<Box<Observed>>,
-    /// the results have been returned, and the empty row behind them
+    /// all results and the empty row after them have been returned
     separated: bool,
     /// results keep the order of fields
     ordered: bool,
 }
 
 impl PipelineAnswer {
-    /// The next row.
+    /// The next row: packed results, then an empty row and the measurements if the request asks for them. None after the last row.
     pub fn next_row(&mut self) -> Result<Option<Vec<u8>>> {
         let _keeping = Keeping::order_if(self.ordered);
         if !self.separated {
@@ -111,7 +115,7 @@ impl PipelineAnswer {
     }
 }
 
-/// What the work of a shard is measured by while it runs.
+/// The counters by which the work of a shard is measured.
 struct Observed {
     began: Instant,
     read: Rc<Cell<u64>>,
@@ -186,9 +190,9 @@ impl Parts {
 /// The documents that the stages read.
 struct Found {
     documents: Box<dyn DocumentSource>,
-    /// how many documents a scan has examined so far; None if it is not to be explained
+    /// counts the documents that a scan has examined; None if it is not explained, or for a statement
     examined: Option<Rc<Cell<u64>>>,
-    /// the plan of a statement that is to be explained
+    /// the plan of a statement that is explained; None for a scan
     plan: Option<ExecutedPlan>,
 }
 
@@ -218,14 +222,14 @@ fn find(call: &RunPipeline<'_>, source: &PipelineSource, explained: bool) -> Res
 }
 
 thread_local! {
-    /// How many reads that the router has begun in this process fetch rows now.
+    /// The number of active calls of [`as_router`].
     static ROUTER_READS: Cell<u32> = const { Cell::new(0) };
     /// The session's user, if it is known to be the service role.
     static SERVICE: Cell<pg_sys::Oid> = const { Cell::new(pg_sys::InvalidOid) };
 }
 
-/// Fetches rows of a statement that the router in this process wrote, for the documents that this database has itself. Nothing else
-/// runs in it.
+/// Runs `fetch`, which fetches rows of a statement that the router in this same process has made, for documents of this database. `fetch`
+/// must not run anything else.
 pub fn as_router<T>(fetch: impl FnOnce() -> T) -> T {
     struct Left;
     impl Drop for Left {
@@ -238,7 +242,7 @@ pub fn as_router<T>(fetch: impl FnOnce() -> T) -> T {
     fetch()
 }
 
-/// Refuses the text of a statement that the router did not write: any role may call this function.
+/// Refuses a request with the text of a statement unless a router sends it: any role may call `run_pipeline`.
 fn require_router() -> Result<()> {
     if ROUTER_READS.get() > 0 || SERVICE.get() == user::session_user() {
         return Ok(());

@@ -14,9 +14,9 @@ use std::cell::RefCell;
 /// A collection's row in `docshard_data.placement`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// Distinguishes this collection from another one with the same number.
+    /// distinguishes this collection from another one that had the same number
     pub token: i64,
-    /// The version since the last change of this shard's ownership.
+    /// the version of the last change of this shard's ownership
     pub version: i64,
 }
 
@@ -26,14 +26,14 @@ impl Placement {
     }
 }
 
-/// A placement, and the number of the collection's validator.
+/// A placement, and the number of the collection's validator; None if it has no validator.
 type Found = (Placement, Option<i64>);
 
 fn read(row: &Columns<'_>) -> Found {
     (Placement::read(row), validation::number_in(row))
 }
 
-/// The number of rows whose places this process remembers.
+/// The largest number of rows whose places this process remembers.
 const MAX_SPOTS: usize = 16;
 
 thread_local! {
@@ -63,7 +63,8 @@ pub fn check_read(collection: i32, assumed: Placement) -> Result<()> {
     check(collection, assumed, Look::Active).map(drop)
 }
 
-/// Checks that this shard is at the version that the router assumed. Returns the number of the collection's validator.
+/// Checks that this shard is at the version that the router assumed. Returns the number of the collection's validator; None if it has no
+/// validator.
 ///
 /// # Errors
 /// [`STALE`] on any difference; `NotImplemented` if the transaction is serializable and has used another node.

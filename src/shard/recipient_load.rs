@@ -71,7 +71,7 @@ pub fn read_key(text: &str) -> Result<KeyPattern> {
     KeyPattern::parse(&json)
 }
 
-/// The error for a document of another shard that is not stored.
+/// The error for a document of another shard that is refused; `what` tells what is wrong with it.
 pub(super) fn refused(what: &str, id: &[u8]) -> Error {
     let error = error!(Kind::OperationFailed, "a document arrived with {what}; nothing was changed");
     let error = match decode(id) {
@@ -81,12 +81,12 @@ pub(super) fn refused(what: &str, id: &[u8]) -> Error {
     error.with_hint("docshard.check_collection(ns) finds all documents that are not stored by their keys.")
 }
 
-/// Columns of a staging table. In the row of a change, DOC is null for a deleted document.
+/// Columns of a staging table, counted from 0. In the row of a change, DOC is null for a deleted document.
 pub(super) const SKEY: usize = 2;
 pub(super) const ID: usize = 3;
 pub(super) const DOC: usize = 4;
 pub(super) const PACKED: usize = 6;
-/// Only where shards keep the order of fields.
+/// The order of the document's fields. Only shards that keep it have this column.
 pub(super) const FIELD_ORDER: usize = 7;
 /// The size in bytes of the batches in which changed documents are inserted.
 const BATCH_BYTES: usize = 4 << 20;
@@ -103,9 +103,9 @@ pub(super) fn staging(migration: i64) -> Result<(Oid, Oid)> {
     Ok((staging, index))
 }
 
-/// Applies a batch of changes; returns the change of the number of documents. Deletes all changed documents before it inserts
-/// them, as documents may have exchanged unique values. Finds documents by their keys with index scans, as the planner may
-/// believe that a table that is being filled is empty.
+/// Applies a batch of changes; returns by how many the number of documents has grown. Deletes all changed documents before it inserts the
+/// new versions, as documents may have exchanged unique values. Finds documents by index scans and not by SQL statements, because the
+/// planner may believe that a table that is being filled is empty.
 pub fn apply_changes(changes: &ApplyChanges<'_>) -> Result<i64> {
     let &ApplyChanges { migration, collection, batch, lo, hi, key } = changes;
     let expected = Expected { lo, hi, key: &read_key(key)? };
@@ -167,7 +167,7 @@ pub fn apply_changes(changes: &ApplyChanges<'_>) -> Result<i64> {
     Ok(inserted - deleted)
 }
 
-/// A document that was text on its way, with the order of its fields.
+/// Restores the order of the fields of a document that was transferred as text; None: it has no order.
 pub(super) fn with_order(doc: Vec<u8>, order: Option<Vec<u8>>) -> Result<Vec<u8>> {
     match order {
         Some(order) => detached::attach(document(&doc)?, &order),
@@ -175,7 +175,8 @@ pub(super) fn with_order(doc: Vec<u8>, order: Option<Vec<u8>>) -> Result<Vec<u8>
     }
 }
 
-/// Loads a batch of packed documents; returns their number. `is_unique`: documents that conflict in a unique index are omitted.
+/// Loads a batch of packed documents. Returns the number of loaded documents. `is_unique`: documents that conflict with another one in a
+/// unique index are omitted.
 pub fn load_batch(loading: &LoadBatch<'_>) -> Result<u64> {
     let &LoadBatch { migration, collection, batch, is_unique, lo, hi, key } = loading;
     let expected = Expected { lo, hi, key: &read_key(key)? };

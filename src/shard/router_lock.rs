@@ -5,12 +5,12 @@ use crate::pg::spi;
 use crate::storage::lock::{self, Mode, Tag};
 use docshard_core::sql::param::Param;
 
-/// In SQL, describes the session of a row of `pg_stat_activity` that holds the lock. `docshard_core::cluster::standing::host_of`
-/// reads the address.
+/// An SQL expression over a row of `pg_stat_activity`: the description of a session that holds the lock.
+/// `docshard_core::cluster::standing::host_of` reads the address from it.
 pub const HOLDER: &str = "pg_catalog.concat('process ', pid, ' of this shard, from ', \
     coalesce(pg_catalog.host(client_addr), 'the shard''s machine'), ', since ', backend_start::timestamptz(0))";
 
-/// In SQL, a query for the holder of this shard's lock, which the router may run, too.
+/// The SQL query for the holder of this shard's lock. The router's service role may run it, too.
 pub fn holder_query() -> String {
     let held = lock::is_held_in_pg_locks(Tag::Router);
     format!(
@@ -18,8 +18,8 @@ pub fn holder_query() -> String {
     )
 }
 
-/// Takes the lock for this session; returns the holder if that fails. A holder that has been silent for `silence_ms`
-/// milliseconds is terminated.
+/// Takes the lock for this session. Returns None, or a description of the holder if another session has the lock. Terminates a holder that
+/// has been silent for `silence_ms` milliseconds.
 pub fn hold(silence_ms: i64) -> Result<Option<String>> {
     if lock::is_held(Tag::Router, Mode::Exclusive) || lock::try_acquire_for_session(Tag::Router, Mode::Exclusive) {
         return Ok(None);

@@ -1,9 +1,9 @@
-//! Stores the documents of a collection that is copied into another layout, at a recipient: those that are pulled, and later the
-//! changed ones. The copy's table is read by nobody, so each batch is committed at once.
+//! At a recipient of a collection that is copied into another layout: stores the documents that are pulled, and later applies changes.
+//! Nothing reads the copy's table yet, so each batch is committed at once.
 //!
-//! Batches come from different snapshots. So a document may meet another one that had the same key at another time, in the primary key
-//! or in a unique index. It is then *refused*, and its key reported; the coordinator has it copied again. Refused with all writers
-//! excluded, the two have the same key indeed.
+//! Batches come from different snapshots. So a document may conflict with another one that had the same key at another time, in the primary
+//! key or in a unique index. It is then *refused*, and its key is reported; the coordinator has it copied again. If a document is refused
+//! while all writers are excluded, two documents really have the same key.
 //!
 //! Neither the donor nor the staging table is trusted: each document is checked, and its key is computed from it.
 
@@ -34,7 +34,7 @@ struct Arrived {
     doc: Vec<u8>,
 }
 
-/// The recipient's table and its share.
+/// The recipient's collection, its shard key, and the recipient's share of it.
 struct Target<'a> {
     collection: i32,
     key: &'a KeyPattern,
@@ -42,7 +42,7 @@ struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// The key of a document here; None if it is another recipient's.
+    /// The shard key of a document in the new layout; None if another recipient gets the document.
     ///
     /// # Errors
     /// `ShardKeyNotFound`, `KeyTooLong` for a document that cannot have the shard key; those of [`check_document`].
@@ -73,13 +73,13 @@ impl Target<'_> {
         Ok(kept_out)
     }
 
-    /// The keys here of the documents with this `_id`, of those that are visible, that have this key at the donor.
+    /// The shard keys in the new layout of the visible documents that have this `_id`, and this shard key at the donor.
     fn keys_of(&self, old: &KeyPattern, old_skey: &[u8], id: &[u8]) -> Result<Vec<Vec<u8>>> {
         let (relation, primary) = table::oids(self.collection)?;
         let own_key = if self.key.is_unsharded() { &[][..] } else { id };
         let (index, bounds) = match table::id_index(self.collection) {
             Some(index) => (index, vec![Bound::Is(id)]),
-            // The order of the key is that of `_id`.
+            // Without such an index, the shard key is `_id`, or the collection is unsharded.
             None => (primary, vec![Bound::Is(own_key), Bound::Is(id)]),
         };
         let (mut keys, mut outcome) = (Vec::new(), Ok(()));
@@ -134,7 +134,7 @@ fn count(rows: usize) -> i64 {
     i64::try_from(rows).unwrap_or(i64::MAX)
 }
 
-/// Applies a batch of changes. Deletes all changed documents before it stores any, as documents may have exchanged keys.
+/// Applies a batch of changes. Deletes all changed documents before it stores new versions, as documents may have exchanged keys.
 ///
 /// # Errors
 /// Those of [`Target::key_of`].
@@ -147,7 +147,7 @@ pub fn apply(changes: &ApplyShare<'_>) -> Result<Stored> {
     keys.sort_unstable();
     keys.dedup();
     let mut stored = Stored { documents: -delete(&target, &read_key(old_key)?, &keys)?, refused: Vec::new() };
-    // This snapshot does not see the rows that have just been deleted.
+    // A new snapshot, which does not show the rows that have just been deleted.
     let _snapshot = ActiveSnapshot::of_statement();
     let mut pending: std::collections::HashSet<(Vec<u8>, Vec<u8>)> = keys.into_iter().collect();
     let (mut held, mut bytes, mut outcome) = (Vec::new(), 0, Ok(()));
@@ -177,7 +177,7 @@ pub fn apply(changes: &ApplyShare<'_>) -> Result<Stored> {
     Ok(stored)
 }
 
-/// Deletes what is here of the documents with these keys at the donors; returns how many.
+/// Deletes the stored documents that have these keys at the donors; returns their number.
 fn delete(target: &Target<'_>, old: &KeyPattern, keys: &[(Vec<u8>, Vec<u8>)]) -> Result<i64> {
     let (_, primary) = table::oids(target.collection)?;
     let mut writer = table::writer(target.collection, Purpose::Delete)?;
@@ -192,7 +192,7 @@ fn delete(target: &Target<'_>, old: &KeyPattern, keys: &[(Vec<u8>, Vec<u8>)]) ->
     Ok(deleted)
 }
 
-/// Stores those of the held documents that are of the share.
+/// Stores the held documents that belong to the share, and clears `held`.
 fn insert(target: &Target<'_>, held: &mut Vec<Arrived>, stored: &mut Stored) -> Result<()> {
     let mut keyed = Vec::with_capacity(held.len());
     for arrived in &*held {

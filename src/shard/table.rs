@@ -40,8 +40,8 @@ pub fn document(collection: i32, skey: &[u8], id: &[u8]) -> Result<Option<RawJso
 /// Counts all documents, by the active snapshot.
 pub fn count(collection: i32) -> Result<u64> {
     let (table, primary) = oids(collection)?;
-    // The smaller index, if there are two. A row's `id` never changes, so the index finds every row also for a snapshot that is
-    // older than it.
+    // The index on `id` is the smaller one, if there is one. A row's `id` never changes, so it has every row, even for a snapshot that is
+    // older than the index.
     if let Some(count) = counting::rows(table, relation(collection, c"_id").unwrap_or(primary)) {
         return Ok(count);
     }
@@ -95,12 +95,12 @@ pub fn oids(collection: i32) -> Result<(Oid, Oid)> {
     Ok((table, key))
 }
 
-/// The table's index on `id`; None if the order of the shard key is that of `_id`.
+/// The table's index on `id`; None if it has none, as the primary key is then in the order of `_id`.
 pub(super) fn id_index(collection: i32) -> Option<Oid> {
     relation(collection, c"_id").ok()
 }
 
-/// Returns the b-tree of a secondary index and its index of entries; None unless it has both.
+/// Returns the b-tree of a secondary index and its inverted index of entries; None unless it has both.
 pub fn index_oids(index: i32) -> Option<(Oid, Oid)> {
     let relation = |kind, name: fn(i32) -> String| {
         lookup_cache::relation((index, kind), || {
@@ -110,8 +110,8 @@ pub fn index_oids(index: i32) -> Option<(Oid, Oid)> {
     Some((relation(c"index", names::index)?, relation(c"entries", names::entries)?))
 }
 
-/// Creates the empty table at a version; with an index on `id` if the shard key is not in the order of `_id`. If the table
-/// exists already, only sets the version.
+/// Creates the empty table at a version, with an index on `id` if the shard key is not in the order of `_id`. If the table exists already,
+/// sets only the version and that index.
 ///
 /// # Errors
 /// `NamespaceExists` if the table belongs to another collection, which its token shows; those of DDL.
@@ -131,7 +131,7 @@ pub fn create(table: &CreateTable) -> Result<()> {
          ALTER TABLE {table} ENABLE ALWAYS TRIGGER capture, ENABLE ALWAYS TRIGGER refuse_truncate",
             function = qualified("capture_change")
         ))?;
-        // The service role alters it for moves and index builds.
+        // The service role alters the table for moves and index builds, so it must own it.
         if server::is_superuser()
             && let Some(service) = node::service_role()?
         {
@@ -148,7 +148,7 @@ pub fn create(table: &CreateTable) -> Result<()> {
     Ok(())
 }
 
-/// Sets the collection's validator, or takes it away. Excludes writers until the transaction ends: see `rows::validation`.
+/// Sets the collection's validator, or removes it. Excludes writers until the transaction ends: see `rows::validation`.
 ///
 /// # Errors
 /// `NamespaceNotFound` if this shard does not have the collection.
@@ -165,8 +165,8 @@ pub fn set_validator(set: &SetValidator<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Drops tables without documents that no collection has: a dump of the schema alone has the tables, but neither the catalog nor what
-/// this node has. They are looked for when this node's first collection is created.
+/// Drops empty tables that belong to no collection. A dump of the schema alone has the collections' tables, but no rows of docshard's own
+/// tables, so its restoration leaves such tables. Does nothing if this node has a collection already.
 fn drop_leftovers() -> Result<()> {
     // A table and its placement commit together, so one snapshot has both or none.
     let tables = "SELECT c.relname::pg_catalog.text FROM pg_catalog.pg_class c \
@@ -182,8 +182,8 @@ fn drop_leftovers() -> Result<()> {
     Ok(())
 }
 
-/// Returns an error if the existing table belongs to another collection with the same number. Such a table was created before
-/// the router's catalog was restored from an older backup.
+/// Returns an error if the existing table belongs to another collection with the same number. That happens if the router's catalog was
+/// restored from a backup that is older than the table.
 fn refuse_foreign(collection: i32, token: i64) -> Result<()> {
     if here::call(&ReadPlacements { collection: Some(collection) })?.iter().any(|placed| placed.token == token) {
         return Ok(());
@@ -198,13 +198,13 @@ fn refuse_foreign(collection: i32, token: i64) -> Result<()> {
     ))
 }
 
-/// Runs DDL that changes what users may not change.
+/// Runs DDL on objects that users may not change.
 fn run_own(sql: &str) -> Result<()> {
     drop_guard::unguarded(|| spi::run_script(sql))
 }
 
 /// Creates or drops the index on `id`.
-pub fn set_id_index(collection: i32, wanted: bool) -> Result<()> {
+fn set_id_index(collection: i32, wanted: bool) -> Result<()> {
     match (has_relation(&format!("c{collection}_id")), wanted) {
         (false, true) => run_own(&format!("CREATE INDEX c{collection}_id ON {} (id)", names::table(collection))),
         (true, false) => run_own(&format!("DROP INDEX docshard_data.c{collection}_id")),
@@ -218,7 +218,7 @@ pub fn has_relation(relation: &str) -> bool {
     relation_oid(SCHEMA, &relation).is_some()
 }
 
-/// Creates a secondary index, unless it exists: over the documents that match the filter `partial`, or over all.
+/// Creates a secondary index, unless it exists. `partial`: the filter of the documents that it has; None: it has all.
 ///
 /// # Errors
 /// 23505 for a unique index over equal keys; `CannotIndexParallelArrays`; those of DDL.
@@ -246,7 +246,8 @@ pub fn index_statements(create: &CreateIndex<'_>, how: &str) -> Result<Vec<Strin
     if keys.has_types() {
         columns.push(sql::index_types("doc", &definition));
     }
-    // The same text as in `router::plan::conditions`, so that the planner can match a query with the index's predicate.
+    // The same text as in `docshard_core::routing::plan::conditions`, so that PostgreSQL's planner finds that a query implies the
+    // predicate.
     let predicate = partial.map(|filter| sql::matches("doc", format_args!("{}::text", quote_literal(filter))));
     let table = names::table(collection);
     let where_clause = |conditions: &[String]| match conditions {
@@ -256,7 +257,7 @@ pub fn index_statements(create: &CreateIndex<'_>, how: &str) -> Result<Vec<Strin
     let predicate = Vec::from_iter(predicate);
     let mut script = Vec::new();
     if is_unique {
-        // First, as the documents may make it fail.
+        // The unique index is the first one, as the documents may make it fail.
         script.push(format!(
             "CREATE INDEX {how} {} ON {table} USING docshard_unique ({} {}){}",
             names::unique(index),

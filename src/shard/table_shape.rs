@@ -1,10 +1,11 @@
-//! What must be true of a collection's table: what docshard created must be there, and nothing else that changes which rows a statement
-//! reads or writes. Indexes, triggers, constraints and privileges of an administrator are allowed.
+//! Checks the shape of a collection's table: it must have what docshard created, and nothing else that changes which rows a statement
+//! reads or writes. An administrator may add indexes, triggers, constraints and privileges.
 //!
 //! `docshard_data.tables` has a witness of each table: its OID and its file. TRUNCATE gives a table a new file, and so does a command that
-//! writes all rows anew, such as VACUUM FULL; afterwards there are rows that are older than the file. [`check`] then renews the witness.
-//! Not seen are DELETE, and TRUNCATE if a transaction that had begun before it inserted rows afterwards, or if there is no witness: a dump
-//! does not contain it. VACUUM FULL looks like TRUNCATE if the table was empty, or has been filled anew since.
+//! rewrites all rows, such as VACUUM FULL. After a rewrite there are rows that are older than the file; after TRUNCATE there are none. If
+//! there are such rows, [`check`] renews the witness. It cannot detect DELETE; nor TRUNCATE, if a transaction that had begun before it
+//! inserted rows afterwards, or if there was no witness, which dumps do not contain. VACUUM FULL looks like TRUNCATE if the table was
+//! empty, or if all its rows have been replaced since.
 
 use super::{table, table_witness};
 use crate::pg::error::Result;
@@ -15,7 +16,8 @@ use docshard_core::routing::names;
 use docshard_core::sql::param::Param;
 use std::collections::BTreeSet;
 
-/// Defines `known`: the collections' tables; if `touched`, only those of the relations `$1`, or whose indexes are among them.
+/// Returns a WITH clause that defines `known`, the collections' tables. `touched`: only tables that are among the relations `$1`, or have
+/// an index among them.
 fn known(touched: bool) -> String {
     let which = if touched {
         "c.oid IN (SELECT v.oid::oid FROM unnest($1) AS v (oid) \
@@ -35,7 +37,8 @@ fn known(touched: bool) -> String {
     )
 }
 
-/// Returns the collection, a property, whether it is one that docshard did not create, and the table; of the tables of [`known`].
+/// The query for the properties of the tables of [`known`]: the collection, the property, whether docshard did not create it, and the
+/// table's OID.
 fn properties_query(touched: bool) -> String {
     format!("{} {PROPERTIES}", known(touched))
 }
@@ -68,7 +71,7 @@ const PROPERTIES: &str = "\
             ON e.oid = d.refobjid AND d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass \
             WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.objid = k.oid AND d.deptype = 'e') f";
 
-/// The members of extensions. PostgreSQL sends no invalidation of a table that becomes one.
+/// The query for the relations that are members of extensions. PostgreSQL sends no invalidation when a table becomes one.
 const MEMBERS: &str = "\
     SELECT d.objid::int8 FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass \
        AND d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass AND d.deptype = 'e'";
@@ -78,9 +81,9 @@ const MEMBERS: &str = "\
 pub struct Property {
     pub collection: i32,
     pub text: String,
-    /// docshard did not create it
+    /// docshard did not create the property
     pub extra: bool,
-    /// its OID
+    /// the table's OID
     pub table: i64,
 }
 
@@ -93,8 +96,8 @@ fn properties(rows: &[SpiRow]) -> BTreeSet<Property> {
         .collect()
 }
 
-/// Returns the properties that a statement has taken from collections' tables, and those that it has added to them though docshard did
-/// not create them. `all`: it may have changed extensions.
+/// Returns the properties of collections' tables that a statement has removed, and properties other than docshard's that it has added.
+/// `all`: the statement may have changed the members of extensions.
 pub fn damage(changed: &Changed, all: bool) -> Result<Vec<Property>> {
     let mut relations = changed.relations.clone();
     if let (true, Some(relations)) = (all, &mut relations) {
@@ -106,7 +109,7 @@ pub fn damage(changed: &Changed, all: bool) -> Result<Vec<Property>> {
         return Ok(Vec::new());
     }
     let params = [Param::Int8Array(relations.as_deref().unwrap_or_default())];
-    // Most statements change other tables. Planning the whole query takes longer than most of them.
+    // Most statements change other tables. To plan the whole query would take longer than most of these statements.
     if relations.is_some() {
         let (before, now) = changed.read(&format!("{} SELECT FROM known LIMIT 1", known(true)), &params)?;
         if before.is_empty() && now.is_empty() {
@@ -146,8 +149,8 @@ pub fn check(collection: i32) -> Result<Vec<(&'static str, String)>> {
     })
 }
 
-/// Compares a table with its witness, which is renewed if it is missing or the rows were written anew. The file's age is that of the TOAST
-/// table's row in `pg_class`, which such a command changes, and hardly any other.
+/// Compares a table with its witness. Renews the witness if it is missing, or if the rows were rewritten. The age of the file is taken from
+/// the TOAST table's row in `pg_class`, which hardly any command changes except those that give the table a new file.
 fn compare(collection: i32, table: i64) -> Result<Option<(&'static str, String)>> {
     let sql = "SELECT t.relation = c.oid, t.file = c.relfilenode, pg_catalog.age(x.xmin) \
                FROM pg_catalog.pg_class c JOIN pg_catalog.pg_class x ON x.oid = c.reltoastrelid \

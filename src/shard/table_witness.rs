@@ -1,5 +1,5 @@
-//! How a collection's table is recognized: by its witness, a row of `docshard_data.tables` ([`super::table_shape`]), by its name, or by its
-//! triggers. The triggers remain when rows of docshard's own tables are deleted, and dropping them is refused.
+//! Recognizes a collection's table: by its witness, a row of `docshard_data.tables` ([`super::table_shape`]), by its name, or by its
+//! triggers. The triggers remain even if rows of docshard's own tables are deleted, and a drop of them is refused.
 
 use crate::pg::error::Result;
 use crate::pg::server::{self, relation_oid};
@@ -8,7 +8,7 @@ use crate::storage::SCHEMA;
 use docshard_core::sql::param::Param;
 use pgrx::pg_sys::Oid;
 
-/// False until the extension is updated from a version that had no witnesses.
+/// True if this database has the table of witnesses. False until the extension is updated, if it was created by a version without it.
 pub(super) fn exists() -> bool {
     relation_oid(SCHEMA, c"tables").is_some()
 }
@@ -32,8 +32,9 @@ pub fn forget(collection: i32) -> Result<()> {
     Ok(())
 }
 
-/// The collection that a row `c` of `pg_class`, of a table, belongs to by its witness or name; 0 if only its triggers say that it is a
-/// collection's; else NULL. docshard's own tables have such a trigger, too, and are members of the extension.
+/// The SQL expression for the collection to which a table belongs, given its row `c` of `pg_class`: the collection's number by the witness
+/// or the name; 0 if only its triggers show that it is a collection's; NULL for any other table. docshard's own tables have such a
+/// trigger, too, but are members of the extension.
 pub(super) fn collection_of_row() -> String {
     let witness =
         if exists() { "(SELECT t.collection_id FROM docshard_data.tables t WHERE t.relation = c.oid), " } else { "" };
@@ -52,7 +53,7 @@ pub(super) fn collection_of_row() -> String {
     )
 }
 
-/// Returns the collection that a table belongs to, or 0 if its number is not known.
+/// Returns the collection to which a table belongs; 0 if its number is not known, None if the table is not a collection's.
 pub fn collection_of(table: Oid) -> Result<Option<i32>> {
     let sql =
         format!("SELECT {} FROM pg_catalog.pg_class c WHERE c.oid = $1::oid AND c.relkind = 'r'", collection_of_row());
@@ -60,7 +61,7 @@ pub fn collection_of(table: Oid) -> Result<Option<i32>> {
     Ok(rows.first().filter(|row| row.get(0).is_some()).map(|row| row.i32(0)))
 }
 
-/// Returns the table of a trigger of docshard's, if it is a collection's.
+/// Returns the collection's table that has this trigger; None if the trigger is not docshard's, or the table not a collection's.
 pub fn marked_by(trigger: Oid) -> Result<Option<Oid>> {
     let sql = "SELECT g.tgrelid::int8 FROM pg_catalog.pg_trigger g JOIN pg_catalog.pg_proc f ON f.oid = g.tgfoid \
                WHERE g.oid = $1::oid AND NOT g.tgisinternal AND f.proname = 'capture_change'";
@@ -72,8 +73,8 @@ pub fn marked_by(trigger: Oid) -> Result<Option<Oid>> {
     })
 }
 
-/// True if a collection's table has rows. The table's owner need not be trusted: a child's rows, which may be read by its code, are not
-/// looked at, and a table with row-level security counts as one that has rows.
+/// True if a collection's table has rows. It runs no code of the table's owner, who is not trusted: rows of child tables are not read, and
+/// a table with row-level security counts as one that has rows.
 pub fn has_rows(table: Oid) -> Result<bool> {
     let sql = "SELECT c.oid::pg_catalog.regclass::text, c.relrowsecurity FROM pg_catalog.pg_class c WHERE c.oid = $1::oid AND c.relkind = 'r'";
     let named = spi::query(sql, &[Param::Int8(table.to_u32().into())])?;

@@ -1,7 +1,7 @@
 //! Updates documents one by one while a statement finds them, without searching for them again.
 //!
 //! [`super::writing::lock_and_check`] is called before the statement. As in PostgreSQL, the statement does not see its own
-//! updates: the written rows have the number of its own command.
+//! updates, because the new row versions have its own command number.
 
 use super::stored::document;
 use super::table;
@@ -16,9 +16,9 @@ use docshard_core::values::document::raw;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// The number of parsed updates that a session caches.
+/// The largest number of parsed updates that a session caches.
 const MAX_CACHED: usize = 8;
-/// Longer texts are not cached.
+/// The length of the longest text that is cached, in bytes.
 const MAX_CACHED_BYTES: usize = 1024;
 
 thread_local! {
@@ -32,7 +32,7 @@ pub fn read_update(text: &str) -> Result<Rc<Update>> {
     }
     let json = specification::parse(text)?;
     let read = Rc::new(update::read(&json)?);
-    // Other fields differ between calls: a filter, the time, a replacement.
+    // The values of other fields (a filter, the time, a replacement) differ between calls, so caching would not help.
     let is_repeated =
         json.as_object().is_some_and(|fields| fields.keys().all(|name| name == "update" || name == "ordered"));
     if is_repeated && text.len() <= MAX_CACHED_BYTES {
@@ -41,7 +41,9 @@ pub fn read_update(text: &str) -> Result<Rc<Update>> {
     Ok(read)
 }
 
+/// An update that is being executed.
 pub struct Updating {
+    /// None after the end
     writer: Option<Writer>,
     filter: Filter,
     update: Rc<Update>,
@@ -69,7 +71,7 @@ impl Updating {
         let mut newer = false;
         let changed = writer.change_found(found, |doc| {
             let document = document(doc)?;
-            // If it waited for a row, the row may no longer match.
+            // The second call is for a newer version of the row, which may no longer match.
             if std::mem::replace(&mut newer, true) && !filter.evaluate(document)? {
                 return Ok(None);
             }
@@ -95,7 +97,7 @@ pub fn check_permission(collection: i32) -> Result<()> {
     rows::check_permission(table::oid(collection)?, Purpose::Update)
 }
 
-/// Returns the change that an update makes to a document, and whether the document changes.
+/// Returns the change that an update makes to a document, and true if the document changes.
 pub(super) fn apply(update: &Update, document: raw::RawObject<'_>, fixed: &[String]) -> Result<(Change, bool)> {
     Ok(update.apply(document, fixed)?.map_or((Change::Nothing, false), |bytes| (Change::Update(bytes), true)))
 }

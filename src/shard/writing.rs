@@ -1,17 +1,17 @@
-//! The locks and checks before a write. They are a separate statement before the one that writes:
+//! The locks and checks before a write, in a separate statement before the one that writes. It:
 //!
 //! 1. Takes the collection's lock, shared. A move waits for the transactions that held it when it began to capture.
 //! 2. Reads, by the newest snapshot, the captures that overlap the range, and takes the lock of each one's migration, shared. A
 //!    hand-over holds it exclusively, so a transaction that gets it either precedes the hand-over or sees its version.
 //! 3. Checks the version, by the newest snapshot.
 //!
-//! The version must come last. A capture that step 2 did not see may be a later one; then its move waits for this transaction.
-//! Or its hand-over is over; then the version has changed. In the other order a hand-over between the two steps would be missed.
-//! So after this no hand-over of the range can happen before the transaction ends, whatever snapshots its statements use.
+//! The version must be checked last. If step 2 did not see a capture, either the capture is later, and then its move waits for this
+//! transaction; or its hand-over has ended, and then the version has changed. In the other order, a hand-over between the two steps would
+//! be missed. So afterwards no hand-over of the range can happen before the transaction ends, whatever snapshots its statements use.
 //!
-//! The captures and the collection's validator are also stored for the row trigger ([`capture`], [`validation`]). Locks are taken only for a
-//! user who may write to the collection, as they block moves and index builds. Their names contain no chunk, so that splits and merges do not matter. They
-//! are held to the end of the transaction; a prepared transaction holds them, too.
+//! The captures and the collection's validator are also stored for the row trigger ([`capture`], [`validation`]). Locks are taken only for
+//! a user who may write to the collection, as they block moves and index builds. Their names contain no chunk, so splits and merges do not
+//! matter. They are held to the end of the transaction; a prepared transaction holds them, too.
 
 use super::placement::{Placement, check};
 use super::table;
@@ -29,10 +29,10 @@ use docshard_core::error::{Kind, error};
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-/// How long an excluded writer waits for the end of a decided move before its router gets an error that its map is stale.
+/// The longest time that an excluded writer waits for the end of a hand-over. Then its router gets the error that its map is stale.
 const MAX_STAND_BY: Duration = Duration::from_millis(100);
 
-/// The range and version that the last call has checked. They hold as long as its locks are held.
+/// The range and version that the last call of [`lock_and_check`] has checked. They hold as long as its locks are held.
 struct Checked {
     epoch: Epoch,
     collection: i32,
@@ -55,8 +55,8 @@ thread_local! {
 
 /// Takes the locks that a write to `[lo, hi)` needs (None: no bound), and checks the version under them.
 ///
-/// A router that is a shard itself calls this twice: before its statement, where it can handle a stale map, and in the
-/// statement, where that would be an ERROR. The second call returns at once, as the first one's locks are still held.
+/// For a write to the router's own database, this is called twice in one process: before the statement, where the router can handle a stale
+/// map, and in the statement, where it would be an ERROR. The second call returns at once, as the first one's locks are still held.
 ///
 /// # Errors
 /// `STALE`; 42501 for a user who may not write; `WriteConflict` (40001) if the transaction's snapshot is older than the version.
@@ -103,7 +103,7 @@ pub fn lock_and_check(collection: i32, assumed: Placement, lo: Option<&[u8]>, hi
     Ok(())
 }
 
-/// Raises 42501 if the user may not write to the collection. Returns [`STALE`] if this shard has no table for it.
+/// Raises 42501 if the user may not write to the collection. Returns `STALE` if this shard has no table for it.
 fn permit(collection: i32, assumed: Placement) -> Result<()> {
     let table = match table::oid(collection) {
         Ok(table) => table,
@@ -117,8 +117,8 @@ fn permit(collection: i32, assumed: Placement) -> Result<()> {
     Ok(())
 }
 
-/// Waits briefly for the end of a hand-over that has excluded this transaction. All excluded writers wake up when the donor
-/// commits, before the map has changed; retrying at once would only take processor time from the move.
+/// Waits, at most [`MAX_STAND_BY`], for the end of a hand-over that has excluded this transaction. All excluded writers wake up when the
+/// donor commits, before the map has changed; to retry at once would only take processor time from the move.
 fn stand_by(capture: &Capture) {
     let began = Instant::now();
     while began.elapsed() < MAX_STAND_BY && is_excluded(Tag::HandOver(capture.migration)) {
@@ -131,7 +131,7 @@ pub fn exclude_writers(collection: i32) {
     acquire(Tag::Collection(collection), Mode::Exclusive);
 }
 
-/// Serializes the upserts of a collection that share a number, until the transaction ends.
+/// Serializes the upserts of a collection that have the same number, a hash of the document's keys, until the transaction ends.
 pub fn lock_upsert(collection: i32, number: i64) -> Result<()> {
     permission::require_any_write(table::oid(collection)?);
     acquire_upsert(collection, number);

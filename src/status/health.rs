@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::ffi::CStr;
 use std::time::Duration;
 
-/// The most bytes of a shard's report. The report of one shard must not prevent those of others.
+/// The largest report of a shard, in bytes. A larger one becomes that shard's error, and the other rows are shown all the same.
 const MAX_REPORT: usize = 1 << 20;
 
 /// The name of the router's row if its own database is no shard; no shard can have it.
@@ -28,7 +28,7 @@ const ROUTER: &str = "(router)";
 #[derive(Debug)]
 pub struct Health {
     pub shard: String,
-    /// the round trip of the query on an established connection
+    /// the round trip of the query on an established connection; None without an answer, and in the row `(router)`
     pub latency_ms: Option<f64>,
     pub reachable: bool,
     /// the result of `node_health`; null if the shard cannot be reached
@@ -72,7 +72,8 @@ pub fn of_shards(limit: Duration) -> Result<Vec<Health>> {
         let error = unguarded(&node);
         all.insert(0, Health { shard, latency_ms: None, reachable: true, node, last_contact, error });
     }
-    // The router's own row, which has no other error.
+    // The router's own row also shows problems of the cluster. The first of these is shown: no keeper, the node's own error, unequal forms
+    // of a function, a move that failed.
     if let Some(own) = all.iter_mut().find(|one| one.shard == LOCAL || one.shard == ROUTER) {
         let moves = store::migrations::errors_of_running()?.into_iter().next();
         own.error = identity::lacks_keeper()?.or(own.error.take()).or_else(|| unequal_forms(&own.node)).or(moves);
@@ -80,14 +81,14 @@ pub fn of_shards(limit: Duration) -> Result<Vec<Health>> {
     Ok(all)
 }
 
-/// What the router's own row says of its guard and functions, without asking shards.
+/// The problems of this node that need no question to a shard: its guard, unequal forms of functions, errors of running moves.
 pub fn problems_here() -> Result<Vec<String>> {
     let node = parse_json("node_health", health::of_this_node()?.as_bytes())?;
     let moves = store::migrations::errors_of_running()?;
     Ok(unguarded(&node).into_iter().chain(unequal_forms(&node)).chain(moves).collect())
 }
 
-/// Asks the other shards what their guards lack; by name.
+/// Asks the other shards for the problems of their guards. Returns them by the shard's name; shards that do not answer are left out.
 pub fn unguarded_shards(limit: Duration) -> Result<HashMap<String, String>> {
     let of = |ShardAnswer { shard, answer, .. }: ShardAnswer<String>| {
         let report = answer.ok().filter(|report| shard.name != LOCAL && report.len() <= MAX_REPORT)?;
@@ -101,7 +102,7 @@ const TRIGGERS: [(&str, &str); 4] =
     [("capture", " ALWAYS"), ("refuse_truncate", " ALWAYS"), ("note_membership", " ALWAYS"), ("restore_replaces", "")];
 const EVENT_TRIGGERS: [&str; 2] = ["docshard_watch_drops", "docshard_check_changes"];
 
-/// What a node's guard lacks, and how to repair it; None if nothing.
+/// What is disabled of a node's guard, and how to enable it; None if nothing is.
 fn unguarded(node: &Json) -> Option<String> {
     let schemas = [store::SCHEMA, storage::SCHEMA].map(CStr::to_bytes);
     let is_table = |name: &str| {
@@ -121,7 +122,7 @@ fn unguarded(node: &Json) -> Option<String> {
     };
     let all: Vec<_> = node["guard"].as_array()?.iter().filter_map(of).collect();
     let (first, more) = (all.first()?, all.len() - 1);
-    let more = if more == 0 { String::new() } else { format!(", and {more} more triggers") };
+    let more = if more == 0 { String::new() } else { format!(", and {more} more") };
     Some(format!("docshard's objects are not protected: {first}{more}"))
 }
 
@@ -131,12 +132,12 @@ fn unequal_forms(node: &Json) -> Option<String> {
         node["forms"].as_array()?.iter().filter_map(Json::as_str).map(|name| format!("docshard.{name}")).collect();
     let first = names.first()?;
     Some(format!(
-        "the forms with json and with jsonb of {} have different privileges: GRANT and REVOKE name both, see \\df {first}",
+        "the forms with json and with jsonb of {} have different privileges. GRANT or REVOKE on both forms; \\df {first} lists them.",
         names.join(", ")
     ))
 }
 
-/// The report of a node, and what it has of collections.
+/// Parses a shard's answer: the report of the node, and its versions of collections.
 fn read(HealthReport { report, seen }: &HealthReport) -> Result<(Json, Seen)> {
     let report = match report.len() {
         ..=MAX_REPORT => parse_json("node_health", report)?,

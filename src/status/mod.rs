@@ -5,6 +5,7 @@
 
 pub mod consistency;
 pub mod health;
+pub mod load;
 
 use crate::balancer::control;
 use crate::catalog::cache;
@@ -28,7 +29,7 @@ use std::fmt::Write;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The number of a collection's chunks that are shown by default; the same as MongoDB's.
+/// The largest number of a collection's chunks that are shown by default; the same as MongoDB's.
 const SHOWN_CHUNKS: usize = 20;
 
 /// The time limit for a shard's answer.
@@ -93,7 +94,8 @@ impl Reported {
         Ok(reported)
     }
 
-    /// Returns documents and bytes of a collection on a shard; None if the shard did not answer.
+    /// Returns documents and bytes of a collection on a shard; None if the shard did not answer. Documents are also None without
+    /// statistics.
     fn amount(&self, shard: ShardId, collection: i32) -> (Option<i64>, Option<i64>) {
         if self.unreachable.contains_key(&shard) {
             return (None, None);
@@ -130,7 +132,7 @@ pub fn text(verbose: bool, count: bool) -> Result<String> {
     let mut collections = sizes::collections(false)?;
     let reported = Reported::of(&mut collections, count)?;
     let mut out = String::new();
-    // A shard that does not answer is not waited for twice.
+    // If a shard has not answered, these queries are left out: they would wait for it again.
     let orphans = match reported.unreachable.is_empty() {
         true => shard_state::orphans(PATIENCE)?.0,
         false => Vec::new(),
@@ -153,7 +155,7 @@ macro_rules! line {
     ($out:expr, $($arg:tt)*) => { writeln!($out, $($arg)*).unwrap_or_default() };
 }
 
-/// What there is to say of a shard, after its name.
+/// The notes on a shard that follow its name and host.
 fn shard_notes(
     shard: &Shard,
     expected: &behind::Expected,
@@ -275,7 +277,7 @@ fn write_databases(
     Ok(())
 }
 
-/// The seconds until all documents are copied, if that goes on as before; None if that is not known.
+/// The estimated seconds until all documents are copied; None if they cannot be estimated.
 fn time_left(change: &store::resharding::Running) -> Option<i64> {
     let store::resharding::Running { step, documents, estimated, seconds, .. } = change;
     let may_tell = step == "cloning" && *documents > 0 && *seconds > 0 && documents < estimated;

@@ -103,7 +103,7 @@ unsafe fn has_tree(index: *mut pg_sys::IndexOptInfo) -> bool {
 /// The context of [`looks_elsewhere`].
 struct Search {
     index: *mut pg_sys::IndexOptInfo,
-    /// expressions of the index need no column
+    /// columns inside of the index's expressions do not count, because the index has the expressions' values
     expressions: bool,
 }
 
@@ -122,14 +122,14 @@ unsafe fn is_all_of(index: *mut pg_sys::IndexOptInfo, root: *mut pg_sys::Planner
         if walk((*(*parse).jointree).quals, true) {
             return false;
         }
-        // A step above the scan computes these from columns.
+        // In these cases a step above the scan computes the targets from columns.
         let computed_above = (*parse).hasAggs
             || (*parse).hasWindowFuncs
             || !(*parse).groupClause.is_null()
             || !(*parse).groupingSets.is_null()
             || !(*parse).distinctClause.is_null()
             || !(*parse).havingQual.is_null();
-        // Expensive targets are computed after a sort, from columns; a whole expression of the index is not expensive.
+        // Expensive targets are computed from columns, after the sort. A target that is itself an expression of the index is not expensive.
         let sorted = !(*parse).sortClause.is_null();
         PgList::<pg_sys::TargetEntry>::from_pg((*parse).targetList).iter_ptr().all(|entry| {
             let node: *mut pg_sys::Node = (*entry).expr.cast();
@@ -142,7 +142,7 @@ unsafe fn is_all_of(index: *mut pg_sys::IndexOptInfo, root: *mut pg_sys::Planner
     }
 }
 
-/// A walker that returns true for a column of the table that the index lacks.
+/// A walker over an expression. Returns true if the expression uses a column of the table that the index lacks.
 #[pg_guard]
 unsafe extern "C-unwind" fn looks_elsewhere(node: *mut pg_sys::Node, context: *mut c_void) -> bool {
     // SAFETY: called by `is_all_of` and by PostgreSQL's walker, with a node or null and with the search.
@@ -212,7 +212,7 @@ unsafe fn entries<T: Copy>(array: *const T, count: c_int) -> Vec<T> {
     unsafe { std::slice::from_raw_parts(array, usize::try_from(count).unwrap_or(0)) }.to_vec()
 }
 
-/// A copy in the planner's memory.
+/// Copies values into the planner's memory.
 ///
 /// # Safety
 /// Called while planning.

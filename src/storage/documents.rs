@@ -31,7 +31,7 @@ unsafe extern "C-unwind" {
     fn pfree(pointer: *mut c_void);
 }
 
-/// The number of bytes of detoasted documents after which a step ends. They were stored compressed or out of line.
+/// A step ends when its detoasted documents (those that were stored compressed or out of line) have more bytes than this.
 const MAX_DETOASTED: usize = 256 << 10;
 
 /// A scan of the rows that are visible in the snapshot that was active when it was opened. The snapshot must outlive the scan, as a

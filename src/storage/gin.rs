@@ -44,8 +44,8 @@ pub fn search(ranges: &[(&[u8], &[u8])], search: Search) -> Internal {
     }
 }
 
-/// True if an index without `fastupdate` is empty, so that no snapshot shows a row: an entry exists from before the commit until no
-/// snapshot shows the row. False if the index is not valid for all snapshots.
+/// True if the index is empty, so that no indexed row is visible in any snapshot: a row's entry is made before the row's commit, and is
+/// removed only when no snapshot shows the row. The index must not have `fastupdate`. False if the index is not valid for all snapshots.
 pub fn is_empty(index: pg_sys::Oid) -> bool {
     const ROOT: pg_sys::BlockNumber = 1;
     // SAFETY: the index exists (the caller looked it up in this transaction); its root's buffer is pinned and locked while it

@@ -17,11 +17,11 @@ pub enum Tag {
     Transaction(i64),
     /// a role in this database: 1 its worker, 3 the balancer while it splits or moves, 4 processes that want the balancer to
     /// stop (shared), 5 the deadlock detector, 6 processes that request a deadlock check, 7 a change of passwords, 8 the keeper
-    /// of shards' locks, 9 the keeper while no other router holds a shard's lock
+    /// process, which holds the shards' locks `Router`, 9 the keeper, as long as no other router holds one of these locks
     Worker(i32),
     /// the process that works on a migration, on the router: its coordinator, or its recovery
     Coordinator(i64),
-    /// upserts of the same document, on a shard; 32 bits of the hash count
+    /// upserts of one document, on a shard: the collection, and a hash of the document's keys, of which the lower 32 bits are used
     Upsert(i32, i64),
     /// the process that starts a worker to complete a migration
     Helper(i64),
@@ -31,11 +31,11 @@ pub enum Tag {
     Settling(i64),
     /// a hand-over: the donor session holds it from the exclusion of writers until the map names the new owner
     HandOver(i64),
-    /// a process of this router that is to end a deadlock; the detector holds the lock
+    /// a process of this router that must fail to end a deadlock; the deadlock detector holds the lock
     Victim(i32),
-    /// such a process has noticed that, and holds the lock until it has failed
+    /// a victim that has noticed this; it holds the lock until it has failed
     Failing(i32),
-    /// a collection's indexes and chunk bounds, on the router: changes of them take it exclusively, moves that register share it
+    /// a collection's indexes and chunk bounds, on the router: changes of them take it exclusively, moves share it while they register
     Definition(i32),
     /// on the router, while a change of a collection's layout excludes its writers: see `router::gate`
     Gate(i32),
@@ -43,7 +43,7 @@ pub enum Tag {
     Router,
     /// a hash of a namespace, on the router, while a collection or a view of that name is created
     Namespace(i64),
-    /// a shard whose lock `Router` is held for this router; the keeper process holds both
+    /// on the router: the keeper process holds this shard's lock `Router`
     Kept(i32),
 }
 
@@ -108,13 +108,14 @@ pub fn keep_relation(relation: pg_sys::Oid) {
     unsafe { pg_sys::LockRelationOid(relation, pg_sys::AccessShareLock as pg_sys::LOCKMODE) };
 }
 
+/// True if this process holds the lock in this mode.
 pub fn is_held(tag: Tag, mode: Mode) -> bool {
     let locktag = tag.locktag();
     // SAFETY: a well-formed tag; looks at this process's own locks.
     unsafe { holds_lock(&locktag, lockmode(mode)) }
 }
 
-/// Takes the lock if no wait is needed; returns whether it did.
+/// Takes the lock if that needs no wait. Returns true if it was taken.
 pub fn try_acquire(tag: Tag, mode: Mode) -> bool {
     let locktag = tag.locktag();
     // SAFETY: as above.
@@ -173,7 +174,8 @@ pub fn is_requested(tag: Tag) -> bool {
     unsafe { pg_sys::LockWaiterCount(&locktag) > 0 }
 }
 
-/// In SQL, the condition that a row of `pg_locks` is a holder of the lock in the current database, here or at a shard.
+/// Returns an SQL condition that is true for the rows of `pg_locks` that hold the lock in the current database. For statements here or at
+/// a shard.
 pub fn is_held_in_pg_locks(tag: Tag) -> String {
     let tag = tag.locktag();
     // The view shows objsubid as a signed number.

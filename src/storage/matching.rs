@@ -1,6 +1,5 @@
-//! Counts the documents that match a filter by a sequential scan without the executor, with as many parallel workers as
-//! PostgreSQL's planner would use. The executor would take most of the time, for passing on each row, calling a function, and
-//! counting.
+//! Counts the documents that match a filter, by a sequential scan without the executor, with as many parallel workers as PostgreSQL's
+//! planner would use. In the executor, most of the time would be spent on passing rows from node to node and on calling functions.
 
 use super::counting::heap_getnextslot;
 use crate::pg::datum::jsonb::{is_plain, plain_bytes};
@@ -38,7 +37,8 @@ struct Shared {
 const SHARED: u64 = 1;
 const SCAN: u64 = 2;
 
-/// Counts the visible rows whose document, in that column, matches a filter. For the current user: see [`open_readable`].
+/// Counts the visible rows whose document, in the column with that attribute number, matches a filter. None if row-level security applies
+/// to the current user: see [`open_readable`].
 pub fn rows(table: pg_sys::Oid, column: c_int, text: &str) -> Result<Option<u64>> {
     let filter = read(text)?;
     // SAFETY: the table, a heap with a jsonb column there, exists (the caller looked it up in this transaction); all that
@@ -145,8 +145,8 @@ pub extern "C-unwind" fn docshard_match_in_parallel(_segment: *mut pg_sys::dsm_s
     searched.unwrap_or_else(|error| error.raise());
 }
 
-/// Prefetches the row after the next one of the scan's page into the processor's cache, as evaluating a row takes less time than
-/// reading it from memory.
+/// Prefetches the row after the next one of the scan's page into the processor's cache: evaluating a row takes less time than reading one
+/// from memory.
 ///
 /// # Safety
 /// The scan is one of a heap, and has just yielded a row.
@@ -180,10 +180,10 @@ enum ScanFailure {
 /// Counts the matching rows of a scan, and ends the scan.
 ///
 /// # Safety
-/// The table is open, the scan is one of it, and it has a jsonb column there that is never null.
+/// The table is open, the scan reads it, and the column with this attribute number is a jsonb that is never null.
 unsafe fn search(rel: pg_sys::Relation, scan: pg_sys::TableScanDesc, column: c_int, filter: &Filter) -> Result<u64> {
-    // SAFETY: promised by the caller. Nothing in the guarded loop that has a destructor lives across a call of PostgreSQL,
-    // whose ERROR would skip it; and no panic leaves the loop, as it would skip the guard's own end.
+    // SAFETY: promised by the caller. No value with a destructor in the guarded loop lives across a call of PostgreSQL, whose ERROR would
+    // skip the destructor. No panic leaves the loop, as it would skip the end of the guard.
     unsafe {
         let slot = pg_sys::MakeSingleTupleTableSlot((*rel).rd_att, pg_sys::table_slot_callbacks(rel));
         let mut end = None;

@@ -1,10 +1,11 @@
 //! Index hints: the WHERE clause of a statement names the index that PostgreSQL's planner must use.
 //!
-//! `docshard_internal.by_index(name)` is true for every row. During planning all other indexes are hidden from the planner, and
-//! then all paths without an index are removed. If no condition can use the index, the whole index is scanned. A hint is ignored
-//! if the index does not exist, or if it is partial and the planner cannot prove its condition.
+//! The condition `docshard_internal.by_index(name)` is true for every row. During planning all other indexes are hidden from the planner,
+//! and then all paths without an index are removed. If no condition can use the index, the whole index is scanned. A hint is ignored if the
+//! index does not exist, or if it is partial and the planner cannot prove its condition.
 //!
-//! A statement also calls `docshard_internal.load_library()`, a constant. Its evaluation during planning loads this library with its hooks.
+//! Such a statement also calls the immutable function `docshard_internal.load_library()`. The planner evaluates the call, and that loads
+//! this library with its hooks.
 
 use docshard_core::routing::names::{ANY_INDEX, is_marked};
 use pgrx::{FromDatum, PgList, pg_guard, pg_sys};
@@ -30,7 +31,7 @@ pub fn init() {
     }
 }
 
-/// Hides all indexes but those that the hint allows.
+/// Hides all indexes except those that the hint allows.
 #[pg_guard]
 unsafe extern "C-unwind" fn choose_indexes(
     root: *mut pg_sys::PlannerInfo,
@@ -125,7 +126,7 @@ unsafe fn mark(root: *mut pg_sys::PlannerInfo) -> Option<String> {
     }
 }
 
-/// The argument of `docshard_internal.by_index`, if the condition is a call of it.
+/// The argument of `docshard_internal.by_index`; None if the condition is not a call of it.
 ///
 /// # Safety
 /// `qual` is a node.

@@ -11,7 +11,7 @@ unsafe extern "C-unwind" {
     fn nextval_internal(sequence: pg_sys::Oid, check_permissions: bool) -> i64;
 }
 
-/// Deformed columns of one row.
+/// The columns of one row, by position from 0.
 pub struct Columns<'a> {
     values: &'a [pg_sys::Datum],
     nulls: &'a [bool],
@@ -29,8 +29,8 @@ impl Columns<'_> {
     pub fn opt_i64(&self, column: usize) -> Option<i64> {
         self.nulls.get(column).is_some_and(|null| !null).then(|| self.i64(column))
     }
-    /// Returns the bytes of a bytea or jsonb column; no bytes for null. A value that is stored compressed or outside of the row takes
-    /// memory until the current memory context ends: [`Self::bytes`] and [`Self::append`] free it.
+    /// Returns the bytes of a bytea or jsonb column; no bytes for null. For a value that is stored compressed or outside of the row, this
+    /// allocates memory that stays until the current memory context ends; [`Self::bytes`] and [`Self::append`] free theirs.
     pub fn slice(&self, column: usize) -> &[u8] {
         if self.nulls[column] {
             return &[];
@@ -42,7 +42,8 @@ impl Columns<'_> {
     pub fn bytes(&self, column: usize) -> Option<Vec<u8>> {
         (!self.nulls[column]).then(|| self.with_slice(column, <[u8]>::to_vec))
     }
-    /// As [`bytes`](Self::bytes); None also for a column that the table does not have.
+
+    /// Like [`bytes`](Self::bytes); None also for a column that the table does not have.
     pub fn opt_bytes(&self, column: usize) -> Option<Vec<u8>> {
         if column < self.values.len() { self.bytes(column) } else { None }
     }
@@ -80,7 +81,7 @@ impl Columns<'_> {
     }
 }
 
-/// The snapshot to use.
+/// The snapshot that a scan uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
     Active,
@@ -88,8 +89,10 @@ pub enum Look {
 }
 
 impl Look {
+    /// Calls `read` with the snapshot.
+    ///
     /// # Safety
-    /// In a transaction; what `read` does with the snapshot ends before it returns.
+    /// In a transaction; `read` does not keep the snapshot.
     unsafe fn with_snapshot(self, read: impl FnOnce(pg_sys::Snapshot)) {
         // SAFETY: promised by the caller; the latest snapshot is registered while it is in use.
         unsafe {
@@ -105,7 +108,7 @@ impl Look {
     }
 }
 
-/// Calls `visit` with each visible row whose first column, the first one of the index, equals the key.
+/// Calls `visit` with each visible row whose first column, which is also the index's first column, equals the key.
 pub fn by_int4(relation: pg_sys::Oid, index: pg_sys::Oid, key: i32, look: Look, mut visit: impl FnMut(Columns<'_>)) {
     // SAFETY: the relation and its index exist (the caller looked them up in this transaction).
     unsafe {
@@ -118,8 +121,8 @@ pub fn by_int4(relation: pg_sys::Oid, index: pg_sys::Oid, key: i32, look: Look, 
             pg_sys::Oid::from(pg_sys::F_INT4EQ),
             pg_sys::Datum::from(key),
         );
-        // A single page is read without the index, and an empty table not at all: every write reads the table of captures. The size
-        // is read after the snapshot was taken, so visible rows are in counted blocks.
+        // A table of one page is read without the index, and an empty one not at all, because every write reads the table of captures.
+        // The size is read after the snapshot was taken, so all visible rows are in counted blocks.
         look.with_snapshot(|snapshot| {
             let blocks = pg_sys::RelationGetNumberOfBlocksInFork(rel, pg_sys::ForkNumber::MAIN_FORKNUM);
             if blocks == 0 {
@@ -152,8 +155,8 @@ impl Spot {
     }
 }
 
-/// Calls `visit` with the visible row at the spot, if there is one, without a search. It may be another row than the one found
-/// before.
+/// Calls `visit` with the visible row at the spot, without a search; does nothing if there is none. It may be another row than the one that
+/// was found before.
 pub fn at_spot(spot: Spot, look: Look, visit: impl FnOnce(Columns<'_>)) {
     // SAFETY: as in `by_int4`. The relation may be gone or shorter; heap_fetch checks the line. The buffer is pinned while the tuple
     // is in use.
@@ -243,7 +246,7 @@ pub fn by_key(
     scan_by_keys(relation, index, keys, Direction::Forward, false, visit).unwrap_or(true)
 }
 
-/// Like [`by_key`], with the rights of the current user: see [`open_readable`].
+/// Like [`by_key`], with the rights of the current user. None if row-level security applies: see [`open_readable`].
 pub fn user_by_key(
     relation: pg_sys::Oid,
     index: pg_sys::Oid,
@@ -254,9 +257,8 @@ pub fn user_by_key(
     scan_by_keys(relation, index, keys, Direction::Forward, true, visit)
 }
 
-/// Like [`user_by_key`], by any b-tree of the relation, with bounds on bytea columns by their positions. Also returns None if
-/// there is no such index or column, or if the planner might not use the index because it is not valid, or not valid for all
-/// snapshots.
+/// Like [`user_by_key`], by any b-tree of the relation, with bounds on bytea columns by their positions. Also returns None if the index is
+/// not such a b-tree of the relation, has no such columns, is not valid, or is not valid for all snapshots.
 pub fn user_in_order(
     relation: pg_sys::Oid,
     index: pg_sys::Oid,
@@ -328,7 +330,7 @@ fn scan_by_keys(
     }
 }
 
-/// Returns a scan key for each bound, for an index's first columns, all bytea, in the current memory context.
+/// Returns a scan key for each bound, on an index's first columns, all of them bytea. The keys are in the current memory context.
 pub(super) fn scan_keys(bounds: &[Bound<'_>]) -> [pg_sys::ScanKeyData; 2] {
     // SAFETY: zeros are an empty key.
     let mut keys: [pg_sys::ScanKeyData; 2] = unsafe { std::mem::zeroed() };
@@ -380,7 +382,7 @@ fn next_value(sequence: pg_sys::Oid) -> i64 {
     unsafe { pg_sys::ffi::pg_guard_ffi_boundary(|| nextval_internal(sequence, false)) }
 }
 
-/// Inserts a row and its index entries, without privilege checks and triggers.
+/// Inserts a row of one of docshard's own tables and its index entries, without privilege checks and triggers.
 pub(super) fn insert(relation: pg_sys::Oid, row: &[Value<'_>]) {
     // SAFETY: the relation exists and has these columns; the lock on it is kept to the end of the transaction, as every
     // writer's is.

@@ -1,9 +1,9 @@
 //! An index access method for unique indexes with several keys for each row.
 //!
 //! It uses the pages, WAL and vacuum of PostgreSQL's b-tree. The indexed value is a bytea of packed keys
-//! ([`docshard_core::query::index::unique`]), each of which becomes an entry that must be unique. The planner uses such an index
-//! for no query, as queries do not contain the packed value. PostgreSQL does not know that the index is unique: that would mean
-//! the whole value, and `INSERT … ON CONFLICT` supports only its own b-trees.
+//! ([`docshard_core::query::index::unique`]), each of which becomes an entry that must be unique. The planner never uses such an index, as
+//! queries do not contain the packed value. PostgreSQL is not told that the index is unique: for PostgreSQL that would mean that the whole
+//! packed value is unique, and `INSERT … ON CONFLICT` supports only PostgreSQL's own b-trees.
 //!
 //! Invariant: each row has one entry for each of its keys, which points to its HOT chain. Of two transactions that insert one key, the
 //! second waits for the first in the b-tree. The keys of a row are inserted in order, so that rows with common keys do not deadlock.
@@ -93,7 +93,8 @@ struct Entering {
 }
 
 impl Entering {
-    /// Inserts a key of the row at a place. A duplicate raises 23505, unless the row is dead (`gone`).
+    /// Inserts a key of the row at a place. A duplicate raises 23505, unless the row is dead (`gone`). `unchanged`: an update of the row
+    /// did not change the key.
     ///
     /// # Safety
     /// The relations are open, the index is one of this method's.
@@ -138,13 +139,16 @@ unsafe extern "C-unwind" fn insert(
     }
 }
 
-/// Keys that a build has not yet inserted. Inserting them in order is much faster.
+/// Keys that a build has not yet inserted. They are collected because inserting keys in order is much faster.
 struct Pending {
     entering: Entering,
+    /// a key, the place of its row, and true if the row is dead
     keys: Vec<(Vec<u8>, pg_sys::ItemPointerData, bool)>,
     /// the memory that the keys take
     bytes: usize,
+    /// the keys are inserted when they take this many bytes
     limit: usize,
+    /// how many keys were inserted
     entered: f64,
 }
 

@@ -12,13 +12,13 @@ rows! {
         last_round: Option<String> = "last_round_at::pg_catalog.text",
         last_error: Option<String>,
         last_error_at: Option<String> = "last_error_at::pg_catalog.text",
-        /// shards and collections that are left alone for a while, with the error of each: an array
+        /// the shards and collections that the balancer leaves alone for a while after an error, with the error of each: an array
         resting: Json = "resting::pg_catalog.text",
     }
 }
 
 statements! {
-    /// The state; None if it has never worked.
+    /// The state; None if the balancer has never worked.
     pub fn find() -> Option<BalancerState> { select "" }
 
     /// Sets its present action.
@@ -27,8 +27,9 @@ statements! {
              ON CONFLICT (one) DO UPDATE SET action = excluded.action"
     }
 
-    /// Records the end of a round, and what is left alone. If all is well, the last error is removed. Nothing is written if it was not
-    /// busy and nothing has changed in the last minute; a clock that was set back does not keep it from being written.
+    /// Records the end of a round, and what the balancer leaves alone. `well`: removes the last error. Nothing is written if the round was
+    /// not `busy`, nothing has changed, and the last write is less than a minute old. A last write in the future, after the clock was set
+    /// back, counts as old.
     pub fn set_round(busy: bool, resting: &Json, well: bool) {
         run "INSERT INTO docshard_catalog.balancer_state AS state (last_round_at, resting) \
              VALUES (pg_catalog.now(), $2::text::jsonb) \

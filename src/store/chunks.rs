@@ -1,8 +1,8 @@
 //! `docshard_catalog.chunks`: which shard owns which keys. A row is a half-open range [min, max) of encoded shard keys; the rows of
 //! a collection leave no gap and do not overlap.
 //!
-//! RULE: a function that changes bounds or owner of a chunk ends with `catalog::change::touch`. The chunk gets the revision that
-//! this will give the collection, by which a session that has a map finds what has changed.
+//! RULE: after a change of a chunk's bounds or owner, the caller calls `catalog::change::touch`, which advances the collection's revision.
+//! The chunk already has that new revision; by it, a session with an older map finds what has changed.
 
 use super::declare::stream;
 use crate::pg::error::Result;
@@ -18,7 +18,7 @@ rows! {
         min: Vec<u8>,
         max: Vec<u8>,
         shard: ShardId = "shard_id",
-        /// it is too big, and cannot be split
+        /// the chunk is too big, and cannot be split
         jumbo: bool,
     }
 }
@@ -28,20 +28,20 @@ rows! {
     VersionedChunk from "chunks" { min: Vec<u8>, max: Vec<u8>, shard: ShardId = "shard_id", version: i64 }
 }
 
-/// In SQL, the revision of a chunk that is changed now; `$1` is the collection.
+/// The SQL expression for the revision of a chunk that is changed now; `$1` is the collection.
 const NEXT_REVISION: &str = "(SELECT revision + 1 FROM docshard_catalog.collections WHERE id = $1)";
 
-/// In SQL, true for the chunks between two bounds, which are `$2` and `$3`; `$4` is [`end`] of the upper one.
+/// The SQL condition for the chunks between the bounds `$2` and `$3`; `$4` is [`end`] of the upper bound.
 const WITHIN: &str = "collection_id = $1 AND min >= $2 AND min < $4 AND max <= $3";
 
-/// A key above the lower bounds of all chunks that end at `max` or before: an unsharded collection's only chunk ends where
-/// it begins, at the empty key.
+/// A key above the lower bounds of all chunks that end at `max` or before. It is `max` itself, except for the only chunk of an unsharded
+/// collection, which begins and ends at the empty key.
 fn end(max: &[u8]) -> &[u8] {
     if max.is_empty() { &[0] } else { max }
 }
 
-/// All chunks of a collection in the active snapshot, by lower bound, as a cursor returns them: all rows at once take many
-/// times the memory of a map. After an error there are no more.
+/// All chunks of a collection in the active snapshot, by lower bound. They are read by a cursor, because all rows at once would take many
+/// times the memory of a map. After an error the iterator ends.
 pub fn read_all(collection: i32) -> Result<impl Iterator<Item = Result<Chunk>>> {
     stream("WHERE collection_id = $1 ORDER BY min", &[Param::Int4(collection)])
 }
@@ -123,7 +123,7 @@ statements! {
         ), [collection, range.0, range.1, end(range.1), from, to, version]
     }
 
-    /// Marks the chunk that begins at a key as jumbo, or not; false if it is so already.
+    /// Marks the chunk that begins at a key as jumbo, or removes the mark; false if nothing changes.
     pub fn set_jumbo(collection: i32, min: &[u8], jumbo: bool) -> bool {
         run "UPDATE docshard_catalog.chunks SET jumbo = $3 WHERE collection_id = $1 AND min = $2 AND jumbo <> $3"
     }

@@ -23,7 +23,7 @@ pub fn coordinator() -> Result<Coordinator> {
     initialized(find_coordinator()?)
 }
 
-/// As [`coordinator`], in the active snapshot.
+/// Like [`coordinator`], in the active snapshot.
 pub fn read_coordinator() -> Result<Coordinator> {
     initialized(find_coordinator_active()?)
 }
@@ -48,23 +48,24 @@ statements! {
 
     fn find_and_lock_epoch() -> Option<i64> { run "SELECT epoch FROM docshard_catalog.cluster FOR UPDATE" }
 
-    /// True if documents may keep the order of their fields.
+    /// True if documents keep the order of their fields.
     pub fn keeps_order() -> bool { run "SELECT FROM docshard_catalog.cluster WHERE keeps_order" }
 
-    /// True if the catalog says whether they do: since release 0.4.0.
+    /// True if the catalog has the column `keeps_order`: since release 0.4.0.
     pub fn knows_order() -> bool {
         run "SELECT FROM pg_catalog.pg_attribute WHERE attrelid = 'docshard_catalog.cluster'::pg_catalog.regclass \
              AND attname = 'keeps_order' AND NOT attisdropped"
     }
 
-    /// From now on documents keep the order of their fields, unless documents are being moved, which has begun without it.
+    /// Makes documents keep the order of their fields from now on. Does nothing while a move or a change of a layout runs, as it has begun
+    /// without that order.
     pub fn keep_order() {
         run "UPDATE docshard_catalog.cluster SET keeps_order = true WHERE NOT keeps_order \
              AND NOT EXISTS (SELECT FROM docshard_catalog.migrations WHERE state = 'running') \
              AND NOT EXISTS (SELECT FROM docshard_catalog.resharding WHERE state = 'running')"
     }
 
-    /// Sets the router, unless there is another one with shards.
+    /// Sets the router, unless another router is set and the cluster has shards.
     pub fn set_first_router(router: &str) {
         run "UPDATE docshard_catalog.cluster SET router = $1, copy = NULL \
              WHERE (router IS DISTINCT FROM $1 OR copy IS NOT NULL) \
@@ -81,7 +82,7 @@ statements! {
         run "UPDATE docshard_catalog.cluster SET copy = $1 WHERE copy IS NULL AND epoch = coalesce($2, epoch)"
     }
 
-    /// Makes another cluster of it, without a router.
+    /// Makes this database a new cluster, with another identity and without a router.
     pub fn renew() {
         run "UPDATE docshard_catalog.cluster SET id = ('x' || pg_catalog.substr(pg_catalog.md5( \
                pg_catalog.random()::pg_catalog.text || pg_catalog.clock_timestamp()::pg_catalog.text), 1, 16))::pg_catalog.bit(64)::pg_catalog.int8, \

@@ -1,4 +1,4 @@
-//! `docshard_catalog.collections`: names, shard keys, versions.
+//! `docshard_catalog.collections`: names, shard keys, versions, and options of collections.
 
 use crate::pg::error::Result;
 use docshard_core::cluster::chunk_map::ShardId;
@@ -8,10 +8,10 @@ use docshard_core::values::key::KeyPattern;
 use serde_json::Value as Json;
 
 rows! {
-    /// What a router caches of a collection, beside chunks, placements and indexes.
+    /// What a router caches of a collection, besides chunks, placements and indexes.
     Definition from "collections" {
         id: i32,
-        /// random: distinguishes two collections of one number
+        /// a random number that distinguishes two collections which have the same `id`
         token: i64,
         /// advanced with every change that cached maps must notice
         revision: i64,
@@ -23,9 +23,9 @@ rows! {
         has_key_index: bool,
         /// how statements that name no collation compare strings; None: by their bytes
         collation: Option<Json> = "collation_spec",
-        /// what is set for its validation, as JSON
+        /// the options of its validation, as JSON; None: it has none
         validation: Option<String> = "to_jsonb(collections) ->> 'validation'",
-        /// statements are sampled, at most one in this number of microseconds; None: they are not
+        /// at most one statement in this number of microseconds is sampled; None: none is
         sampled_every_us: Option<i64> = "(to_jsonb(collections) ->> 'sampled_every_us')::pg_catalog.int8",
     }
 
@@ -33,7 +33,7 @@ rows! {
     Locked from "collections" {
         id: i32,
         token: i64,
-        /// the last version given out
+        /// the last version that was assigned
         version: i64,
         /// the shard key; None if unsharded
         key: Option<Json>,
@@ -45,7 +45,7 @@ rows! {
         namespace: String,
         /// the shard key; None if unsharded
         key: Option<Json>,
-        /// its own chunk size, in MiB
+        /// its own chunk size, in MiB; None: the cluster's
         chunk_size_mb: Option<i32>,
         /// its chunks may be moved, and no index is being built
         balance: bool =
@@ -62,7 +62,7 @@ rows! {
         uuid: Json = sql::collection_uuid("id", "token") + "::pg_catalog.text",
         /// how statements that name no collation compare strings; None: by their bytes
         collation: Option<Json> = "collation_spec",
-        /// what is set for its validation, as JSON
+        /// the options of its validation, as JSON; None: it has none
         validation: Option<String> = "to_jsonb(collections) ->> 'validation'",
     }
 
@@ -73,22 +73,22 @@ rows! {
     Named from "collections" { id: i32, namespace: String }
 }
 
-/// The pattern of a stored shard key.
+/// Parses a stored shard key; None is the key of an unsharded collection.
 pub fn pattern(key: Option<&Json>) -> Result<KeyPattern> {
     Ok(key.map(KeyPattern::parse).transpose()?.unwrap_or_else(KeyPattern::unsharded))
 }
 
-/// In SQL, the condition that a collection is not a copy that may get the name of another one: users cannot write such a name.
+/// The SQL condition that a collection is not the copy that a change of a layout makes. Users cannot choose the name of such a copy.
 macro_rules! is_no_copy {
     () => {
         "NOT pg_catalog.starts_with(namespace, database || '.system.resharding.')"
     };
 }
 
-/// In SQL, the number of collections: also for asking another database.
+/// The SQL query for the number of collections, for this database or another one.
 pub const COUNT: &str = "SELECT pg_catalog.count(*) FROM docshard_catalog.collections";
 
-/// The next version of a collection: never given out before, and never again.
+/// Advances a collection's version and returns it. It was never assigned before, and never will be again.
 /// Errors: `NamespaceNotFound`.
 pub fn next_version(id: i32) -> Result<i64> {
     advance_version(id)?.ok_or_else(|| error!(Kind::NamespaceNotFound, "the collection was dropped"))
@@ -103,7 +103,7 @@ statements! {
         run_active "SELECT id FROM docshard_catalog.collections WHERE namespace = $1"
     }
 
-    /// All collections by name, in the active snapshot.
+    /// All collections, or the sharded ones only, by name, in the active snapshot.
     pub fn read_balanced(sharded_only: bool) -> Vec<Balanced> {
         select_active "WHERE key IS NOT NULL OR NOT $1 ORDER BY namespace"
     }
@@ -111,7 +111,7 @@ statements! {
     /// The collection of that name, its row locked until the transaction ends.
     pub fn lock(namespace: &str) -> Option<Locked> { select "WHERE namespace = $1 FOR UPDATE" }
 
-    /// As [`lock`], by number; None if it is gone.
+    /// Like [`lock`], by number; None if the collection was dropped.
     pub fn lock_id(id: i32) -> Option<Locked> { select "WHERE id = $1 FOR UPDATE" }
 
     /// All collections, by number.
@@ -120,7 +120,7 @@ statements! {
     /// All collections with their tokens.
     pub fn identities() -> Vec<Identified> { select "" }
 
-    /// The name of a collection; None if it is gone.
+    /// The name of a collection; None if it was dropped.
     pub fn namespace(id: i32) -> Option<String> {
         run "SELECT namespace FROM docshard_catalog.collections WHERE id = $1"
     }
@@ -178,7 +178,7 @@ statements! {
                         AND (m.donor = $1 OR m.recipient = $1)) ORDER BY namespace"
     }
 
-    /// Whether the balancer may move the collection's chunks.
+    /// True if the balancer may move the collection's chunks; None if the collection was dropped.
     pub fn balancing(id: i32) -> Option<bool> {
         run "SELECT balance FROM docshard_catalog.collections WHERE id = $1"
     }
@@ -191,7 +191,7 @@ statements! {
         run "SELECT WHERE pg_catalog.has_table_privilege('docshard_catalog.collections', 'INSERT')"
     }
 
-    /// Inserts a collection; returns its number, None if the name is taken.
+    /// Inserts a collection; returns its number, or None if the name is taken.
     pub fn insert(
         namespace: &str, database: &str, key: Option<&str>, token: i64, collation: Option<&str>,
     ) -> Option<i32> {
@@ -222,7 +222,7 @@ statements! {
         run "UPDATE docshard_catalog.collections SET has_key_index = false WHERE id = $1"
     }
 
-    /// Lets the balancer move the collection's chunks, or not.
+    /// Sets whether the balancer may move the collection's chunks.
     pub fn set_balance(id: i32, balance: bool) {
         run "UPDATE docshard_catalog.collections SET balance = $2 WHERE id = $1"
     }
@@ -232,12 +232,12 @@ statements! {
         run "UPDATE docshard_catalog.collections SET chunk_size_mb = $2 WHERE id = $1"
     }
 
-    /// Sets what is set for its validation.
+    /// Sets the options of the collection's validation; None: it has none.
     pub fn set_validation(id: i32, validation: Option<&str>) {
         run "UPDATE docshard_catalog.collections SET validation = $2 WHERE id = $1"
     }
 
-    /// Sets that statements are sampled, at most one in this number of microseconds; None: that they are not.
+    /// Sets that at most one statement in this number of microseconds is sampled; None: none is.
     pub fn set_sampling(id: i32, every_us: Option<i64>) {
         run "UPDATE docshard_catalog.collections SET sampled_every_us = $2 WHERE id = $1"
     }
@@ -247,12 +247,13 @@ statements! {
         run "SELECT FROM docshard_catalog.collections WHERE to_jsonb(collections) ->> 'sampled_every_us' IS NOT NULL LIMIT 1"
     }
 
-    /// Changes its name, to one in the same database.
+    /// Renames a collection, within its database.
     pub fn rename(id: i32, namespace: &str) {
         run "UPDATE docshard_catalog.collections SET namespace = $2 WHERE id = $1"
     }
 
-    /// Gives a copy what does not depend on the layout: the collection's own chunk size, whether it is balanced, and when it was created.
+    /// Sets those properties of a copy that do not depend on the layout to the collection's: its own chunk size, whether it is balanced,
+    /// when it was created, and how its statements are sampled.
     pub fn complete_copy(copy: i32, collection: i32) {
         run "UPDATE docshard_catalog.collections c SET chunk_size_mb = o.chunk_size_mb, balance = o.balance, created_at = o.created_at, \
                sampled_every_us = o.sampled_every_us \

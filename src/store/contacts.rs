@@ -1,4 +1,5 @@
-//! `docshard_catalog.contacts`: the last known position of each shard.
+//! `docshard_catalog.contacts`: what this router knows of its contact with each shard: the shard's last known position, the router's epoch
+//! there, and what is wrong with the shard.
 
 use super::declare::Stored;
 use docshard_core::cluster::chunk_map::ShardId;
@@ -12,11 +13,11 @@ rows! {
     /// A shard's position.
     Contact from "contacts" {
         shard: ShardId = "shard_id",
-        /// of WAL insertion
+        /// the timeline of the shard's WAL
         timeline: i64,
-        /// advanced by the router's worker
+        /// a counter at the shard that the router's worker advances
         counter: i64,
-        /// when it was advanced, in microseconds since 2000
+        /// when the counter was advanced, in microseconds since 2000
         at: i64 = "(extract(epoch FROM at) * 1000000)::pg_catalog.int8 - 946684800000000",
     }
 
@@ -24,9 +25,9 @@ rows! {
     Peer from "cluster c LEFT JOIN docshard_catalog.shards s ON s.server = $1::pg_catalog.name \
                LEFT JOIN docshard_catalog.contacts k ON k.shard_id = s.id" {
         cluster: i64 = "c.id",
-        /// of this router at the shard
+        /// the epoch of this router at the shard
         epoch: i64 = "greatest(c.epoch, (pg_catalog.to_jsonb(k) ->> 'epoch')::pg_catalog.int8)",
-        /// the shard's name; None if the server leads to none
+        /// the shard's name; None if the server leads to no shard
         shard: Option<String> = "s.name",
         /// the shard's timeline, if it is known
         timeline: Option<i64> = "k.timeline",
@@ -36,22 +37,22 @@ rows! {
 
     /// What is wrong with a shard.
     Trouble from "contacts" {
-        /// why it is refused
+        /// why the shard is refused; None if it is not
         trouble: Option<String>,
-        /// from when writes may have been lost, as text; None for the beginning
+        /// writes since this time may have been lost, as text; None: since the beginning
         lost_from: Option<String> = "lost_from::pg_catalog.text",
-        /// until when; None if none were lost
+        /// writes until this time may have been lost, as text; None: no writes were lost
         lost_to: Option<String> = "lost_to::pg_catalog.text",
     }
 }
 
-/// Sets whether sessions of a replaced router may go on at a shard. Before `ALTER EXTENSION docshard UPDATE` to 0.4.0 nothing is set.
+/// Sets whether sessions of a replaced router may still be active at a shard. Does nothing before the extension is updated to 0.4.0.
 pub fn set_must_fence(shard: ShardId, must: bool) -> Result<()> {
     if have_epochs()? { set_fencing(shard, must) } else { Ok(()) }
 }
 
 statements! {
-    /// The content of this router's handshake with the shard behind a server, in the active snapshot; None without an identity.
+    /// The content of this router's handshake with the shard behind a server, in the active snapshot; None if this cluster has no identity.
     pub fn read_peer(server: &str) -> Option<Peer> { select_active "" }
 
     /// A shard's position; None if nothing is known.
@@ -63,7 +64,7 @@ statements! {
              FROM docshard_catalog.cluster c LEFT JOIN docshard_catalog.contacts k ON k.shard_id = $1"
     }
 
-    /// True if sessions of a replaced router may go on at a shard.
+    /// True if sessions of a replaced router may still be active at a shard.
     pub fn must_fence(shard: ShardId) -> bool {
         run "SELECT FROM docshard_catalog.contacts k WHERE k.shard_id = $1 AND (pg_catalog.to_jsonb(k) ->> 'must_fence')::pg_catalog.bool"
     }
@@ -72,7 +73,7 @@ statements! {
         run "UPDATE docshard_catalog.contacts SET must_fence = $2 WHERE shard_id = $1"
     }
 
-    /// True if the table has the columns `epoch` and `must_fence`: not before `ALTER EXTENSION docshard UPDATE` to 0.4.0.
+    /// True if the table has the columns `epoch` and `must_fence`: since release 0.4.0.
     pub fn have_epochs() -> bool {
         run "SELECT FROM pg_catalog.pg_attribute WHERE attrelid = 'docshard_catalog.contacts'::pg_catalog.regclass AND attname = 'epoch'"
     }
@@ -85,10 +86,10 @@ statements! {
     /// The known positions of shards.
     pub fn all() -> Vec<Contact> { select "" }
 
-    /// What is wrong with a shard.
+    /// What is wrong with a shard; None if the shard has no contact.
     pub fn trouble(shard: ShardId) -> Option<Trouble> { select "WHERE shard_id = $1" }
 
-    /// Sets a shard's position, and removes what was wrong with it. Does nothing for a shard that is gone.
+    /// Sets a shard's position, and removes the reason for which the shard was refused. Does nothing for a shard that was removed.
     pub fn set_position(shard: ShardId, position: Position) {
         run "INSERT INTO docshard_catalog.contacts (shard_id, timeline, counter, at) \
              SELECT id, $2, $3, pg_catalog.clock_timestamp() FROM docshard_catalog.shards WHERE id = $1 \
@@ -97,12 +98,12 @@ statements! {
             [shard, position.timeline, position.counter]
     }
 
-    /// Sets why a shard is refused; false if a reason is set already.
+    /// Sets why a shard is refused, and whether because it is ahead of this catalog; false if a reason is set already.
     pub fn set_trouble(shard: ShardId, trouble: &str, is_ahead: bool) -> bool {
         run "UPDATE docshard_catalog.contacts SET trouble = $2, is_ahead = $3 WHERE shard_id = $1 AND trouble IS NULL"
     }
 
-    /// Records that writes may have been lost since a time until now.
+    /// Records that writes from `since` until now may have been lost; None: from the beginning. Extends an earlier record.
     pub fn set_lost_writes(shard: ShardId, since: Option<&str>) -> Option<Trouble> {
         run format!(
             "UPDATE docshard_catalog.contacts SET lost_from = least(lost_from, $2::pg_catalog.timestamptz), \

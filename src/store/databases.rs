@@ -16,12 +16,12 @@ statements! {
         run "SELECT primary_shard FROM docshard_catalog.databases WHERE name = $1"
     }
 
-    /// The names of the databases whose primary shard it is.
+    /// The names of the databases that have this primary shard.
     pub fn of_primary(shard: ShardId) -> Vec<String> {
         run "SELECT name FROM docshard_catalog.databases WHERE primary_shard = $1 ORDER BY name"
     }
 
-    /// As [`of_primary`], their rows locked until the transaction ends.
+    /// Like [`of_primary`], with the rows locked until the transaction ends.
     pub fn lock_of_primary(shard: ShardId) -> Vec<String> {
         run "SELECT name FROM docshard_catalog.databases WHERE primary_shard = $1 ORDER BY name FOR UPDATE"
     }
@@ -36,7 +36,7 @@ statements! {
         run "UPDATE docshard_catalog.databases SET primary_shard = $2 WHERE name = $1"
     }
 
-    /// Marks a database as enabled for sharding; false if it is so already.
+    /// Marks a database as enabled for sharding; false if it is marked already.
     pub fn set_partitioned(name: &str) -> bool {
         run "UPDATE docshard_catalog.databases SET partitioned = true WHERE name = $1 AND NOT partitioned"
     }

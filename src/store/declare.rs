@@ -21,8 +21,8 @@
 //! }
 //! ```
 //!
-//! * `run` runs the statement; `select` completes it with `SELECT` and `FROM` of the row that the function returns. They use a new
-//!   snapshot; `run_active` and `select_active` use the active one.
+//! * `run` runs the statement. `select` puts `SELECT … FROM …` before it, for the row that the function returns. Both use a new snapshot;
+//!   `run_active` and `select_active` use the active one.
 //! * The parameters `$1`, `$2`, … are the function's arguments in their order, or the list after the statement.
 //! * The function returns a `Result` of its type: see the implementations of [`FromStatement`].
 
@@ -40,12 +40,12 @@ pub trait Stored: Record {
     fn columns() -> String;
 }
 
-/// What a statement returns.
+/// A type that can be decoded from a statement's result.
 pub trait FromStatement: Sized {
-    /// the row that it is made of
+    /// the type of the result's rows
     type Row;
     /// Decodes a statement's result; `statement` names the statement in errors.
-    /// Errors: `InternalError` if it is not of this type.
+    /// Errors: `InternalError` if a column has another type.
     fn decode(statement: &str, found: StatementResult) -> Result<Self>;
 }
 
@@ -61,7 +61,7 @@ macro_rules! answers {
 }
 
 answers! {
-    // Nothing.
+    // The result is ignored.
     [] (), (), _statement, _found => Ok(());
     // True if the statement returned or changed rows.
     [] bool, (), _statement, found => Ok(found.processed > 0);
@@ -165,17 +165,17 @@ fn completed<T: Stored>(rest: &str) -> String {
     format!("SELECT {} FROM docshard_catalog.{} {rest}", T::columns(), T::TABLE)
 }
 
-/// As [`run`], the rows of `SELECT … FROM …` and this rest; with FOR UPDATE they are locked.
+/// Like [`run`], for the statement `SELECT … FROM …` followed by `rest`; with FOR UPDATE the rows are locked.
 pub fn select<A: FromStatement<Row: Stored>>(statement: &str, rest: &str, params: &[Param<'_>]) -> Result<A> {
     run(statement, &completed::<A::Row>(rest), params)
 }
 
-/// As [`select`], in the active snapshot.
+/// Like [`select`], in the active snapshot.
 pub fn select_active<A: FromStatement<Row: Stored>>(statement: &str, rest: &str, params: &[Param<'_>]) -> Result<A> {
     run_active(statement, &completed::<A::Row>(rest), params)
 }
 
-/// As [`select_active`], row by row. After an error there are no more.
+/// Like [`select_active`], but returns the rows one by one. After an error the iterator ends.
 pub fn stream<T: Stored>(rest: &str, params: &[Param<'_>]) -> Result<impl Iterator<Item = Result<T>> + use<T>> {
     let mut rows = Some(Cursor::open(&completed::<T>(rest), params)?);
     Ok(std::iter::from_fn(move || {

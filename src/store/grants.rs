@@ -3,7 +3,7 @@
 use crate::pg::error::Result;
 use crate::pg::spi;
 
-/// What a role may do with documents. The higher one includes the lower.
+/// What a role may do with documents. The higher level includes the lower one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// find, count, aggregate
@@ -13,7 +13,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// As the catalog has it.
+    /// The name in the catalog.
     pub fn name(self) -> &'static str {
         match self {
             Level::Read => "read",
@@ -40,15 +40,15 @@ rows! {
     }
 }
 
-/// In SQL, the role whose quoted name is `$1`.
+/// The SQL expression for the role whose quoted name is `$1`.
 const ROLE: &str = "$1::pg_catalog.text::pg_catalog.regrole";
 
-/// Keeps the grants as they are until the transaction ends; others may do so, too.
+/// Prevents changes of the grants until the transaction ends. Several transactions may do so at a time.
 pub fn lock_shared() -> Result<()> {
     spi::run_script("LOCK TABLE docshard_catalog.grants IN ROW EXCLUSIVE MODE")
 }
 
-/// Blocks other transactions that change or keep grants, until the transaction ends.
+/// Blocks other transactions that call this or [`lock_shared`], until the transaction ends.
 pub fn lock_exclusive() -> Result<()> {
     spi::run_script("LOCK TABLE docshard_catalog.grants IN SHARE ROW EXCLUSIVE MODE")
 }
@@ -61,7 +61,7 @@ statements! {
              AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())"
     }
 
-    /// Every grant of a role that still exists by role and resource, in the active snapshot.
+    /// All grants of roles that still exist, by role and resource, in the active snapshot.
     pub fn read_all() -> Vec<Grant> { select_active "ORDER BY r.rolname, g.resource" }
 
     /// Inserts a grant, or raises its level. The role's name is quoted, here and in the following functions.
@@ -72,7 +72,7 @@ statements! {
         ), [role, resource, level.name()]
     }
 
-    /// Lowers a grant from writing to reading; false if there is none to write.
+    /// Lowers a grant from writing to reading; false if there is no grant to write.
     pub fn lower(role: &str, resource: &str) -> bool {
         run format!(
             "UPDATE docshard_catalog.grants SET level = 'read' WHERE role = {ROLE} AND resource = $2 AND level = 'write'"

@@ -1,7 +1,7 @@
-//! `docshard_catalog.index_builds`: indexes that are being built while writes go on, and those whose builder is gone.
+//! `docshard_catalog.index_builds`: indexes that are being built while writes go on, and failed builds that are not removed yet.
 
 rows! {
-    /// A build.
+    /// A build of an index.
     Build from "index_builds b JOIN docshard_catalog.collections c ON c.id = b.collection_id" {
         /// the number of the future index
         id: i32 = "b.id",
@@ -11,9 +11,9 @@ rows! {
         name: String = "b.name",
         /// its keys, as text
         keys: String = "b.keys",
-        /// the relations that it is made of on each shard, as the text of an array
+        /// the relations of which the index consists on each shard, as the text of an array
         relations: String = "b.relations::pg_catalog.text",
-        /// when it began, in microseconds since 2000
+        /// when the build began, in microseconds since 2000
         started_at: i64 = "(extract(epoch FROM b.started_at - '2000-01-01 00:00:00+00'::pg_catalog.timestamptz) * 1000000)::pg_catalog.int8",
     }
 }
@@ -25,13 +25,13 @@ statements! {
     /// The builds of the collection of that name, by number.
     pub fn of_namespace(namespace: &str) -> Vec<Build> { select "WHERE c.namespace = $1 ORDER BY b.id" }
 
-    /// As [`of_namespace`], by the collection's number.
+    /// Like [`of_namespace`], by the collection's number.
     pub fn of_collection(collection: i32) -> Vec<Build> { select "WHERE b.collection_id = $1 ORDER BY b.id" }
 
     /// True if there is a build of that number.
     pub fn exists(id: i32) -> bool { run "SELECT FROM docshard_catalog.index_builds WHERE id = $1" }
 
-    /// True if there is any.
+    /// True if there is any build.
     pub fn exist() -> bool { run "SELECT FROM docshard_catalog.index_builds LIMIT 1" }
 
     /// Inserts a build.

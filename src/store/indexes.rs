@@ -12,17 +12,17 @@ rows! {
         keys: String,
         /// no two documents have the same keys
         unique: bool = "is_unique",
-        /// searches do not use it
+        /// searches do not use the index
         hidden: bool = "is_hidden",
-        /// documents are deleted this number of seconds after the date in its field
+        /// documents are deleted this number of seconds after the date in the index's field; None: they do not expire
         expire_after_s: Option<i64>,
-        /// holds only documents that have at least one of its fields
+        /// the index has only documents with at least one of its fields
         sparse: bool = "is_sparse",
-        /// holds only documents that match this filter, as text
+        /// the index has only documents that match this filter, as text; None: all
         partial_filter: Option<String>,
-        /// the collation of its strings; None: simple
+        /// the collation of its strings; None: by their bytes
         collation: Option<Json> = "collation_spec",
-        /// which fields a wildcard index has, as text
+        /// the fields that a wildcard index has, as text; None: all
         wildcard_projection: Option<String>,
     }
 
@@ -31,7 +31,7 @@ rows! {
         id: i32 = "coalesce(i.id, b.id)",
         collection: i32 = "coalesce(i.collection_id, b.collection_id)",
         name: String = "coalesce(i.name, b.name)",
-        /// it is no longer being built
+        /// false: it is being built
         is_built: bool = "i.id IS NOT NULL",
     }
 
@@ -43,11 +43,11 @@ rows! {
         name: String = "i.name",
         /// the field with the date
         path: String = "(SELECT k FROM pg_catalog.json_object_keys(i.keys) AS k LIMIT 1)",
-        /// documents with a date up to this one have expired, in milliseconds since 1970
+        /// documents with this date or an earlier one have expired; in milliseconds since 1970
         until: i64 = "(extract(epoch FROM pg_catalog.now()) * 1000)::pg_catalog.int8 - i.expire_after_s * 1000",
-        /// holds only documents that match this filter
+        /// the index has only documents that match this filter; None: all
         partial_filter: Option<Json> = "i.partial_filter",
-        /// the collation of its strings; None: simple
+        /// the collation of its strings; None: by their bytes
         collation: Option<Json> = "i.collation_spec",
     }
 }
@@ -67,7 +67,7 @@ statements! {
     /// The indexes by which documents expire, by number.
     pub fn expiring() -> Vec<Expiring> { select "WHERE i.expire_after_s IS NOT NULL ORDER BY i.id" }
 
-    /// True if a collection has a unique index beside the primary key.
+    /// True if a collection has a unique secondary index.
     pub fn has_unique(collection: i32) -> bool {
         run "SELECT FROM docshard_catalog.indexes WHERE collection_id = $1 AND is_unique LIMIT 1"
     }
@@ -93,12 +93,12 @@ statements! {
             ]
     }
 
-    /// Sets whether searches use it, and when documents expire.
+    /// Sets whether an index is hidden, and when its documents expire.
     pub fn set_options(id: i32, hidden: bool, expire_after_s: Option<i64>) {
         run "UPDATE docshard_catalog.indexes SET is_hidden = $2, expire_after_s = $3 WHERE id = $1"
     }
 
-    /// Gives the indexes of a copy the changeable options of the collection's.
+    /// Sets the changeable options of a copy's indexes to those of the collection's.
     pub fn complete_copy(copy: i32, collection: i32) {
         run "UPDATE docshard_catalog.indexes c SET is_hidden = o.is_hidden, expire_after_s = o.expire_after_s \
              FROM docshard_catalog.indexes o WHERE c.collection_id = $1 AND o.collection_id = $2 AND o.name = c.name"

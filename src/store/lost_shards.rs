@@ -12,12 +12,12 @@ rows! {
 }
 
 statements! {
-    /// The shard of that node or name that was last removed as lost.
+    /// The last shard of that node or name that was removed as lost.
     pub fn find_removed(node: &str, name: &str) -> Option<LostShard> {
         select "WHERE removed_at IS NOT NULL AND (node = $1 OR name = $2) ORDER BY removed_at DESC LIMIT 1"
     }
 
-    /// True if the token was given out for the shard in the last ten minutes.
+    /// True if the token was set for the shard in the last ten minutes.
     pub fn is_token(shard: ShardId, token: &str) -> bool {
         run "SELECT FROM docshard_catalog.lost_shards WHERE shard_id = $1 AND token = $2 \
              AND asked_at > pg_catalog.clock_timestamp() - interval '10 minutes'"

@@ -1,7 +1,7 @@
 //! `docshard_catalog.migrations`: a row for each move of a chunk, its durable state.
 //!
-//! INVARIANT: [`advance`] is the only function that changes the state; it compares before it sets, and refuses what
-//! `core::cluster::migration` does not allow. The exception is [`give_up`], for what is lost.
+//! INVARIANT: [`advance`] is the only function that changes the state. It compares before it sets, and refuses what
+//! `core::cluster::migration` does not allow. The exception is [`give_up`], for a decided move that cannot be completed.
 
 use crate::pg::error::Result;
 use crate::pg::fault;
@@ -50,18 +50,18 @@ rows! {
         donor: ShardId,
         recipient: ShardId,
         version: i64,
-        /// it was decided more than half a second ago
+        /// the move was decided more than half a second ago
         is_late: bool = "clock_timestamp() - step_at > interval '0.5 s'",
-        /// why it cannot be completed: see [`set_lost`]
+        /// why the move cannot be completed (see [`set_lost`]); None if it can
         lost: Option<String> = "CASE WHEN step = 'lost' THEN error END",
     }
 
     /// A move that may still change owners.
     Undecided from "migrations" {
         id: i64,
-        /// it can be aborted
+        /// the move is not decided, and can be aborted
         running: bool = "state = 'running'",
-        /// the balancer has begun it
+        /// the balancer has begun the move
         of_balancer: bool = "reason <> 'manual'",
     }
 
@@ -75,9 +75,9 @@ rows! {
         donor: Option<String> = "d.name",
         /// the recipient's name; None if it was removed
         recipient: Option<String> = "r.name",
-        /// milliseconds by step
+        /// the duration of each step, in milliseconds
         durations: Json = "m.durations::pg_catalog.text",
-        /// for how long writers waited, in milliseconds
+        /// how long writers waited, in milliseconds
         stall_ms: i64 = "m.stall_ms",
         /// how often changes were copied
         rounds: i32 = "m.rounds",
@@ -88,17 +88,17 @@ rows! {
     /// A range of keys of a collection.
     Range from "migrations" { collection: i32 = "collection_id", min: Vec<u8>, max: Vec<u8> }
 
-    /// The documents of a range that a donor has removed, and the time it took, in milliseconds.
+    /// The number of documents of a range that a donor has removed, and the time that this took, in milliseconds.
     Removal from "migrations" { documents: i64, millis: i64 = "(durations ->> 'removing')::int8" }
 }
 
-/// In SQL, true for a move that may still change owners.
+/// The SQL condition for a move that may still change owners.
 const MAY_CHANGE_OWNERS: &str = "state IN ('running', 'committed')";
 
-/// In SQL, the duration of the present step; 0 if the clock was set back meanwhile.
+/// The SQL expression for the duration of the present step, in milliseconds; 0 if the clock was set back meanwhile.
 const STEP_MS: &str = "greatest(extract(epoch FROM clock_timestamp() - step_at) * 1000, 0)::int8";
 
-/// In SQL, ends the present step: adds its duration to `durations`.
+/// The SQL assignments that end the present step: they add its duration to `durations`.
 fn step_ends() -> String {
     format!(
         "updated_at = clock_timestamp(), step_at = clock_timestamp(), \
@@ -116,7 +116,7 @@ pub fn get(id: i64) -> Result<Migration> {
     present(id, find(id)?)
 }
 
-/// Where a move stands.
+/// The state of a move, and what was decided.
 /// Errors: `InternalError` if there is none of that number.
 pub fn standing(id: i64) -> Result<Standing> {
     present(id, find_standing(id)?)
@@ -156,6 +156,11 @@ statements! {
     /// True if there is a move of that number.
     pub fn exists(id: i64) -> bool { run "SELECT FROM docshard_catalog.migrations WHERE id = $1" }
 
+    /// True if a process of this server, since its start, has inserted the move.
+    pub fn is_of_this_server(id: i64) -> bool {
+        run "SELECT FROM docshard_catalog.migrations WHERE id = $1 AND server_started_at = pg_catalog.pg_postmaster_start_time()"
+    }
+
     /// The ranges whose moves were aborted in the last hour after at least `attempts` attempts at the hand-over.
     pub fn recently_given_up(attempts: i32) -> Vec<Range> {
         select "WHERE state = 'done' AND outcome = 'aborted' AND attempts >= $1 \
@@ -167,7 +172,7 @@ statements! {
         run_active "SELECT id FROM docshard_catalog.migrations WHERE state = 'running' AND reason <> 'manual' ORDER BY id"
     }
 
-    /// The errors of running moves: those that recovery cannot end, oldest first.
+    /// The errors of running moves, oldest first, at most ten. Recovery could not end these moves.
     pub fn errors_of_running() -> Vec<String> {
         run "SELECT error FROM docshard_catalog.migrations WHERE state = 'running' AND error IS NOT NULL ORDER BY id LIMIT 10"
     }
@@ -194,12 +199,12 @@ statements! {
         run format!("SELECT id FROM docshard_catalog.migrations WHERE collection_id = $1 AND {MAY_CHANGE_OWNERS} ORDER BY id")
     }
 
-    /// As [`undecided`], in the active snapshot, with their origin.
+    /// Like [`undecided`], in the active snapshot, with the properties of [`Undecided`].
     pub fn read_undecided(collection: i32) -> Vec<Undecided> {
         select_active format!("WHERE collection_id = $1 AND {MAY_CHANGE_OWNERS} ORDER BY id")
     }
 
-    /// As [`undecided`], the first one in which one of these shards takes part.
+    /// The first move of [`undecided`] in which one of these shards takes part.
     pub fn undecided_at(collection: i32, shards: [ShardId; 2]) -> Option<i64> {
         run format!(
             "SELECT id FROM docshard_catalog.migrations WHERE collection_id = $1 AND {MAY_CHANGE_OWNERS} \
@@ -219,8 +224,8 @@ statements! {
         select "WHERE collection_id = $1 AND state = 'committed' ORDER BY id"
     }
 
-    /// How many documents the move to a shard brought that gave both shards this version; None if there was none, or it is not known any
-    /// more.
+    /// The number of documents that a committed move has brought to a shard; the move is identified by the version that it gave both
+    /// shards. None if there was no such move, or its row was deleted.
     pub fn brought(collection: i32, recipient: ShardId, version: i64) -> Option<i64> {
         run "SELECT documents FROM docshard_catalog.migrations \
              WHERE collection_id = $1 AND recipient = $2 AND version = $3 AND outcome = 'committed'"
@@ -261,13 +266,13 @@ statements! {
         )
     }
 
-    /// Sets that a shard has lost its part of a decided move, which cannot be completed.
+    /// Records that a shard has lost its part of a decided move, so that the move cannot be completed.
     pub fn set_lost(id: i64, error: &str) {
         run "UPDATE docshard_catalog.migrations SET step = 'lost', error = $2, updated_at = clock_timestamp() \
              WHERE id = $1 AND state = 'committed' AND step <> 'lost'"
     }
 
-    /// Begins another step of a running move; false if it does not run any more.
+    /// Begins another step of a running move; false if the move no longer runs.
     pub fn begin_step(id: i64, step: &str) -> bool {
         run format!(
             "UPDATE docshard_catalog.migrations SET step = $2, {} WHERE id = $1 AND state = 'running'", step_ends()
@@ -291,7 +296,7 @@ statements! {
              updated_at = clock_timestamp() WHERE id = $1"
     }
 
-    /// Sets for how long writers have waited, in milliseconds, and how long the donor took to remove the range's documents, in
+    /// Sets how long writers have waited, in milliseconds, and how long the donor took to remove the range's documents, in
     /// microseconds.
     pub fn set_stall(id: i64, millis: i64, removal_micros: i64) {
         run "UPDATE docshard_catalog.migrations SET stall_ms = $2, \
@@ -303,7 +308,7 @@ statements! {
         run "UPDATE docshard_catalog.migrations SET attempts = $2 WHERE id = $1"
     }
 
-    /// Sets what went wrong, unless it is set already: the first error is the cause.
+    /// Sets what went wrong, unless an error is set already: the first one is the cause.
     pub fn set_error(id: i64, error: &str) {
         run "UPDATE docshard_catalog.migrations SET error = coalesce(error, $2), updated_at = clock_timestamp() WHERE id = $1"
     }

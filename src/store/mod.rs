@@ -44,7 +44,7 @@ use docshard_core::sql::record::Value;
 use pgrx::pg_sys::Oid;
 use std::ffi::CStr;
 
-/// The next number of a table's column `id`, an integer.
+/// The next number for a table's column `id`.
 fn next_id<N: Value + declare::FromStatement>(table: &str) -> Result<N> {
     let sequence = "pg_catalog.pg_get_serial_sequence('docshard_catalog.' || $1, 'id')";
     let sql = format!("SELECT pg_catalog.nextval({sequence})::{}", N::TYPE);
@@ -59,7 +59,7 @@ pub fn relation(table: &CStr) -> Option<Oid> {
 /// The schema of these tables.
 pub const SCHEMA: &CStr = c"docshard_catalog";
 
-/// True if the current user may read them, apart from the secret ones.
+/// True if the current user may use this schema: may read its tables, except the secret ones.
 pub fn may_use() -> bool {
     permission::may_use_schema(SCHEMA)
 }
@@ -68,7 +68,7 @@ pub fn may_use() -> bool {
 pub const SECRET: &str = "docshard_catalog.rotation, docshard_catalog.lost_shards, docshard_catalog.sampled_statements";
 
 statements! {
-    /// The last number that a table has given out.
+    /// The last number that was assigned in a table; 0 if none was.
     pub fn last_number(table: &str) -> i64 {
         run "SELECT coalesce(pg_catalog.pg_sequence_last_value( \
              pg_catalog.pg_get_serial_sequence('docshard_catalog.' || $1, 'id')::pg_catalog.regclass), 0)"
@@ -78,7 +78,7 @@ statements! {
         run "SELECT pg_catalog.pg_get_serial_sequence('docshard_catalog.' || $1, 'id')"
     }
 
-    /// Lets tables give out no number up to this one.
+    /// Makes the next number of a table greater than `last`.
     pub fn skip_numbers(table: &str, last: i64) {
         run "SELECT pg_catalog.setval(s.name, greatest(pg_catalog.nextval(s.name), $2)) \
              FROM (SELECT pg_catalog.pg_get_serial_sequence('docshard_catalog.' || $1, 'id')::pg_catalog.regclass) AS s (name)",
@@ -86,13 +86,13 @@ statements! {
     }
 }
 
-/// Lets the next moves have this number and those after it, if the transaction commits: `setval` would stay in effect.
+/// Numbers the next moves from `first`. It takes effect only if the transaction commits, whereas `setval` would take effect at once.
 pub fn number_moves_from(first: i64) -> Result<()> {
     let (sequence, first) = (sequence_of("migrations")?.unwrap_or_default(), first.max(1));
     drop_guard::unguarded(|| spi::run_script(&format!("ALTER SEQUENCE {sequence} RESTART WITH {first}")))
 }
 
-/// Blocks the beginning of moves and index builds, and the addition of shards, until the transaction ends.
+/// Prevents that moves and index builds begin, or shards are added, until the transaction ends.
 pub fn lock_beginnings() -> Result<()> {
     spi::run_script(
         "LOCK TABLE docshard_catalog.migrations, docshard_catalog.index_builds, docshard_catalog.shards IN EXCLUSIVE MODE",

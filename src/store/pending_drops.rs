@@ -1,4 +1,4 @@
-//! `docshard_catalog.pending_drops`: drops that are still to be done at shards which could not be reached.
+//! `docshard_catalog.pending_drops`: drops that must still be made at shards which could not be reached.
 
 use docshard_core::cluster::chunk_map::ShardId;
 
@@ -12,7 +12,7 @@ pub enum DroppedKind {
 }
 
 impl DroppedKind {
-    /// As the catalog has it.
+    /// The name in the catalog.
     fn name(self) -> &'static str {
         match self {
             DroppedKind::Collection => "collection",
@@ -45,7 +45,7 @@ statements! {
         select_active "WHERE s.server = $1::pg_catalog.name ORDER BY p.kind, p.number"
     }
 
-    /// Inserts a drop, unless it is there. The name is for people.
+    /// Inserts a drop, unless it exists. The name is only for display.
     pub fn insert(shard: ShardId, kind: DroppedKind, number: i32, name: &str) {
         run "INSERT INTO docshard_catalog.pending_drops (shard_id, kind, number, namespace) VALUES ($1, $2, $3, $4) \
              ON CONFLICT DO NOTHING",

@@ -6,11 +6,11 @@ rows! {
     /// A shard that has a collection's table.
     Placement from "placements" {
         shard: ShardId = "shard_id",
-        /// the version of the last change of ownership that touched it
+        /// the version of the last change of ownership that touched the shard
         version: i64,
     }
 
-    /// That a shard has a collection.
+    /// A collection, and a shard that has its table.
     Place from "placements" { collection: i32 = "collection_id", shard: ShardId = "shard_id" }
 
     /// A collection that a shard has.
@@ -18,7 +18,7 @@ rows! {
         collection: i32 = "c.id",
         namespace: String = "c.namespace",
         token: i64 = "c.token",
-        /// the shard's version of it
+        /// the shard's version of the collection
         version: i64 = "p.version",
     }
 }

@@ -10,7 +10,7 @@ use docshard_core::error::{Kind, error};
 rows! {
     /// A change of a collection's layout.
     Resharding from "resharding" {
-        /// a number of the same kind as a move's: part of every name that it leaves on shards
+        /// numbered like moves; part of every name that the change leaves on shards
         id: i64,
         /// the collection as it was
         collection: i32 = "collection_id",
@@ -22,7 +22,7 @@ rows! {
         keeps_key: bool = "(old_key::text IS NOT DISTINCT FROM key::text)",
         /// the name of the copy
         copy: String,
-        /// the command of MongoDB that makes it
+        /// MongoDB's command for such a change
         command: String,
         state: State,
         /// the decision; it stays when the change is done
@@ -34,7 +34,7 @@ rows! {
         documents: i64,
         bytes: i64,
         stall_ms: i64,
-        /// milliseconds since it began
+        /// milliseconds since the change began
         millis: i64 = "(extract(epoch FROM clock_timestamp() - started_at) * 1000)::int8",
     }
 
@@ -45,7 +45,7 @@ rows! {
         step: String,
         documents: i64,
         estimated: i64,
-        /// seconds since its step began
+        /// seconds since the present step began
         seconds: i64 = "extract(epoch FROM clock_timestamp() - step_at)::int8",
         /// the collection into which its documents are copied
         copy_id: i32,
@@ -66,6 +66,7 @@ pub struct Draft<'a> {
     pub key: Option<String>,
 }
 
+/// True if the table exists: since release 0.4.0.
 fn is_there() -> bool {
     super::relation(c"resharding").is_some()
 }
@@ -96,7 +97,7 @@ pub fn running() -> Result<Vec<Running>> {
     if is_there() { all_running() } else { Ok(Vec::new()) }
 }
 
-/// The running change of the collection with this number, or for which it is the copy; in the active snapshot.
+/// The running change of the collection with this number, which may also be the copy; in the active snapshot.
 pub fn read_running_of(collection: i32) -> Result<Option<Resharding>> {
     if is_there() { of_collection(collection) } else { Ok(None) }
 }
@@ -140,7 +141,7 @@ statements! {
              error = CASE WHEN $3 = 'committed' THEN NULL ELSE error END WHERE id = $1 AND state = $2"
     }
 
-    /// Begins another step of a running change; false if it does not run any more.
+    /// Begins another step of a running change; false if the change no longer runs.
     pub fn begin_step(id: i64, step: &str) -> bool {
         run "UPDATE docshard_catalog.resharding SET step = $2, step_at = clock_timestamp(), updated_at = clock_timestamp() \
              WHERE id = $1 AND state = 'running'"
@@ -151,34 +152,34 @@ statements! {
         run "UPDATE docshard_catalog.resharding SET estimated = $2 WHERE id = $1"
     }
 
-    /// Sets how much has been copied; false if the change does not run any more.
+    /// Sets how much has been copied; false if the change no longer runs.
     pub fn set_progress(id: i64, documents: i64, bytes: i64, rounds: i32, lag: i64) -> bool {
         run "UPDATE docshard_catalog.resharding SET documents = $2, bytes = $3, rounds = $4, lag = $5, \
              updated_at = clock_timestamp() WHERE id = $1 AND state = 'running'"
     }
 
-    /// Sets for how long writers have waited, in milliseconds, and the numbers of documents and rounds.
+    /// Sets how long writers have waited, in milliseconds, and the numbers of documents and rounds.
     pub fn set_stall(id: i64, millis: i64, documents: i64, rounds: i32) {
         run "UPDATE docshard_catalog.resharding SET stall_ms = $2, documents = $3, rounds = $4 WHERE id = $1"
     }
 
-    /// Sets how often the decision was put off.
+    /// Sets how often the decision was postponed.
     pub fn set_attempts(id: i64, attempts: i32) {
         run "UPDATE docshard_catalog.resharding SET attempts = $2 WHERE id = $1"
     }
 
-    /// Sets what went wrong. After the decision to abort, the first error is the cause, and stays.
+    /// Sets what went wrong. Before the decision the last error counts; afterwards an error that is set already stays, as it is the cause.
     pub fn set_error(id: i64, error: &str) {
         run "UPDATE docshard_catalog.resharding SET error = CASE WHEN outcome = 'running' THEN $2 ELSE coalesce(error, $2) END, \
              updated_at = clock_timestamp() WHERE id = $1"
     }
 
-    /// Lets writers wait for as long as the decision takes; false if the change does not run any more.
+    /// Allows that writers wait as long as the decision takes; false if the change no longer runs.
     pub fn set_commit_now(id: i64) -> bool {
         run "UPDATE docshard_catalog.resharding SET commit_now = true WHERE id = $1 AND state = 'running'"
     }
 
-    /// True if writers may wait for as long as the decision takes.
+    /// True if writers may wait as long as the decision takes.
     pub fn may_stall(id: i64) -> bool { run "SELECT FROM docshard_catalog.resharding WHERE id = $1 AND commit_now" }
 
     fn delete_ended(days: i32, limit: i64) -> u64 {

@@ -1,14 +1,14 @@
 //! `docshard_catalog.sampled_statements`: some of the statements of collections, for advice on their shard keys.
 //!
-//! A row has no foreign key to its collection: inserting it would wait for whoever has locked the collection's metadata. Rows of
-//! collections that are gone are deleted like old ones.
+//! A row has no foreign key to its collection, because an insertion would then wait for transactions that have locked the collection's
+//! metadata. Rows of dropped collections are deleted like old ones.
 
 use crate::pg::error::Result;
 
 rows! {
     /// A sampled statement.
     SampledStatement from "sampled_statements" {
-        /// what it does: see `router::sampling`
+        /// what the statement does: see `router::sampling`
         kind: String,
         filter: String,
         modification: Option<String>,
@@ -21,23 +21,23 @@ fn is_there() -> bool {
     super::relation(c"sampled_statements").is_some()
 }
 
-/// True if there is any.
+/// True if there is any sampled statement.
 pub fn exist() -> Result<bool> {
     if is_there() { any() } else { Ok(false) }
 }
 
-/// Deletes at most `limit` statements that are older than `days` days, or whose collections are gone; returns how many.
+/// Deletes at most `limit` statements that are older than `days` days, or whose collections were dropped; returns their number.
 pub fn delete_old(days: i32, limit: i64) -> Result<u64> {
     if is_there() { delete_before(days, limit) } else { Ok(0) }
 }
 
-/// Deletes at most `limit` of the oldest statements of collections that have more than `most`; returns how many.
+/// Deletes at most `limit` statements: of each collection that has more than `most`, the oldest ones. Returns their number.
 pub fn delete_excess(most: i64, limit: i64) -> Result<u64> {
     if is_there() { delete_beyond(most, limit) } else { Ok(0) }
 }
 
 statements! {
-    /// Stores statements, given as a JSON array, of collections that exist.
+    /// Stores statements, given as a JSON array. Omits those of dropped collections.
     pub fn insert(statements: &str) -> u64 {
         run "INSERT INTO docshard_catalog.sampled_statements (collection_id, at, kind, filter, modification, many) \
              SELECT g.collection_id, pg_catalog.to_timestamp(g.at / 1000.0), g.kind, g.filter, g.modification, g.many \
@@ -46,12 +46,12 @@ statements! {
              WHERE EXISTS (SELECT FROM docshard_catalog.collections c WHERE c.id = g.collection_id) ORDER BY g.at"
     }
 
-    /// The last statements of a collection, at most this many.
+    /// The last statements of a collection, at most `most`.
     pub fn last(collection: i32, most: i64) -> Vec<SampledStatement> {
         select "WHERE collection_id = $1 ORDER BY id DESC LIMIT $2"
     }
 
-    /// Gives the statements of a collection to the one that replaces it.
+    /// Gives the statements of a collection to the collection that replaces it.
     pub fn hand_over(collection: i32, to: i32) {
         run "UPDATE docshard_catalog.sampled_statements SET collection_id = $2 WHERE collection_id = $1"
     }

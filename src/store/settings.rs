@@ -12,6 +12,6 @@ statements! {
              ON CONFLICT (name) DO UPDATE SET value = excluded.value"
     }
 
-    /// Restores the default.
+    /// Restores the default of a setting.
     pub fn delete(name: &str) { run "DELETE FROM docshard_catalog.settings WHERE name = $1" }
 }

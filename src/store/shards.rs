@@ -11,9 +11,9 @@ rows! {
         name: String,
         /// the postgres_fdw server; None for the router's own database
         server: Option<String>,
-        /// it is being emptied
+        /// the shard is being emptied
         draining: bool,
-        /// how much it may hold, in MiB
+        /// the largest size of its data, in MiB; None: no limit
         max_size_mb: Option<i32>,
     }
 
@@ -25,16 +25,16 @@ rows! {
         max_size_mb: Option<i32>,
         /// the number of chunks that it owns
         chunks: i64 = "(SELECT pg_catalog.count(*) FROM docshard_catalog.chunks c WHERE c.shard_id = s.id)",
-        /// the number of databases whose primary shard it is
+        /// the number of databases that have this primary shard
         databases: i64 =
             "(SELECT pg_catalog.count(*) FROM docshard_catalog.databases d WHERE d.primary_shard = s.id)",
     }
 
-    /// Where a shard is, for display.
+    /// The address of a shard, for display.
     Location from "shards s" {
         id: ShardId,
         name: String,
-        /// host, port and database of its server, or that it is this database; the same expression as in the view docshard.shards,
+        /// host, port and database of its server, or the text "this database"; the same expression as in the view docshard.shards,
         /// which belongs to a higher layer
         host: String = "CASE WHEN s.server IS NULL THEN 'this database' ELSE \
             (SELECT COALESCE(pg_catalog.max(option_value) FILTER (WHERE option_name = 'host'), '') \
@@ -45,7 +45,7 @@ rows! {
     }
 }
 
-/// In SQL, the number of chunks and databases of a shard `s`.
+/// The SQL expression for the number of chunks and databases of a shard `s`.
 const LOAD: &str = "(SELECT pg_catalog.count(*) FROM docshard_catalog.chunks c WHERE c.shard_id = s.id) + \
                     (SELECT pg_catalog.count(*) FROM docshard_catalog.databases d WHERE d.primary_shard = s.id)";
 
@@ -78,7 +78,7 @@ statements! {
         run "SELECT name FROM docshard_catalog.shards WHERE server IS NOT NULL ORDER BY id"
     }
 
-    /// The name of a shard on another node whose displayed identity begins so.
+    /// The name of a shard on another node whose displayed identity has this prefix.
     pub fn with_node(prefix: &str) -> Option<String> {
         run "SELECT name FROM docshard_catalog.shards WHERE server IS NOT NULL AND pg_catalog.starts_with(node, $1) ORDER BY id LIMIT 1"
     }
@@ -100,17 +100,17 @@ statements! {
         run format!("SELECT s.id FROM docshard_catalog.shards s WHERE NOT s.draining ORDER BY {LOAD}, s.id LIMIT 1")
     }
 
-    /// As [`emptiest`], among these.
+    /// Like [`emptiest`], among these shards, even if they are draining.
     pub fn emptiest_of(shards: &[ShardId]) -> Option<ShardId> {
         run format!("SELECT s.id FROM docshard_catalog.shards s WHERE s.id = ANY ($1) ORDER BY {LOAD}, s.id LIMIT 1")
     }
 
-    /// The number of shards beside this one that are not draining.
+    /// The number of other shards that are not draining.
     pub fn count_others(shard: ShardId) -> i64 {
         run "SELECT pg_catalog.count(*) FROM docshard_catalog.shards WHERE NOT draining AND id <> $1"
     }
 
-    /// True if a shard is draining; None if it is gone. Its row is locked against changes until the transaction ends.
+    /// True if a shard is draining; None if it was removed. Its row is locked against changes until the transaction ends.
     pub fn lock_draining(shard: ShardId) -> Option<bool> {
         run "SELECT draining FROM docshard_catalog.shards WHERE id = $1 FOR SHARE"
     }
@@ -130,12 +130,12 @@ statements! {
              WHERE NOT EXISTS (SELECT FROM docshard_catalog.shards WHERE name = $1)"
     }
 
-    /// Makes a shard drain, or not; false if it does so already.
+    /// Starts or stops draining a shard; false if nothing changes.
     pub fn set_draining(name: &str, draining: bool) -> bool {
         run "UPDATE docshard_catalog.shards SET draining = $2 WHERE name = $1 AND draining <> $2"
     }
 
-    /// Sets how much a shard may hold, in MiB.
+    /// Sets the largest size of a shard's data, in MiB.
     pub fn set_max_size(name: &str, max_size_mb: i32) {
         run "UPDATE docshard_catalog.shards SET max_size_mb = $2 WHERE name = $1"
     }

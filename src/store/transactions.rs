@@ -1,15 +1,15 @@
 //! `docshard_catalog.transactions`: prepared transactions at shards that this router has decided to commit.
 
 statements! {
-    /// The prepared transactions at a server that are to be committed, in the active snapshot.
+    /// The names of the prepared transactions at a server that must be committed, in the active snapshot.
     pub fn read_of_server(server: &str) -> Vec<String> {
         run_active "SELECT gid FROM docshard_catalog.transactions WHERE server = $1::pg_catalog.name"
     }
 
-    /// True if there is any.
+    /// True if there is any decision.
     pub fn exist() -> bool { run "SELECT FROM docshard_catalog.transactions LIMIT 1" }
 
-    /// As [`exist`], in the active snapshot.
+    /// Like [`exist`], in the active snapshot.
     pub fn read_exist() -> bool { run_active "SELECT FROM docshard_catalog.transactions LIMIT 1" }
 
     /// Inserts decisions to commit: names of prepared transactions, each with its server.
@@ -26,7 +26,7 @@ statements! {
         run "DELETE FROM docshard_catalog.transactions WHERE server = $1::pg_catalog.name"
     }
 
-    /// Deletes decisions older than an hour of servers that lead to no shard any more.
+    /// Deletes decisions that are older than an hour, of servers that no longer belong to a shard.
     pub fn delete_of_removed_shards() {
         run "DELETE FROM docshard_catalog.transactions AS t WHERE decided_at < pg_catalog.now() - interval '1 hour' \
              AND NOT EXISTS (SELECT FROM docshard_catalog.shards AS s WHERE s.server = t.server)"

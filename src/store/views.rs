@@ -9,11 +9,11 @@ rows! {
     /// A view.
     StoredView from "views" {
         namespace: String,
-        /// the collection or view of the same database that it reads, by its name there
+        /// the collection or view that the view reads, by its name in the same database
         view_on: String,
         /// an array of stages
         pipeline: Json,
-        /// how its statements compare strings; None: by their bytes
+        /// how statements over the view compare strings; None: by their bytes
         collation: Option<Json> = "collation_spec",
     }
 }
@@ -46,7 +46,7 @@ statements! {
              VALUES ($1, $2, $3, $4::pg_catalog.text::pg_catalog.json, $5::pg_catalog.text::pg_catalog.json)"
     }
 
-    /// Sets what a view reads, and how.
+    /// Sets what a view reads, and its pipeline.
     pub fn set(namespace: &str, view_on: &str, pipeline: &str) {
         run "UPDATE docshard_catalog.views SET view_on = $2, pipeline = $3::pg_catalog.text::pg_catalog.json WHERE namespace = $1"
     }

@@ -31,7 +31,7 @@ statements! {
     /// All ranges, in the active snapshot.
     pub fn read_all() -> Vec<StoredRange> { select_active "ORDER BY namespace, min_key" }
 
-    /// The first range of a collection that overlaps these bounds and does not have them itself.
+    /// The first range of a collection that overlaps these bounds; a range with exactly these bounds does not count.
     pub fn overlapping(namespace: &str, min: &[u8], max: &[u8]) -> Option<StoredRange> {
         select "WHERE namespace = $1 AND (min_key, max_key) <> ($2, $3) AND min_key < $3 AND max_key > $2 ORDER BY min_key"
     }
@@ -49,7 +49,7 @@ statements! {
         run "DELETE FROM docshard_catalog.zone_ranges WHERE namespace = $1 AND min_key = $2 AND max_key = $3"
     }
 
-    /// Gives a collection's ranges to another name.
+    /// Changes the name of the collection in its ranges.
     pub fn rename(from: &str, to: &str) {
         run "UPDATE docshard_catalog.zone_ranges SET namespace = $2 WHERE namespace = $1"
     }

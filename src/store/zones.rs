@@ -14,7 +14,7 @@ statements! {
     /// True if a shard belongs to the zone.
     pub fn exists(zone: &str) -> bool { run "SELECT FROM docshard_catalog.zones WHERE zone = $1 LIMIT 1" }
 
-    /// The zones with ranges whose last shard that is not draining is this one.
+    /// The zones that have ranges, and no other shard than this one that is not draining.
     pub fn depending_on(shard: ShardId) -> Vec<String> {
         run "SELECT z.zone FROM docshard_catalog.zones z \
              WHERE z.shard_id = $1 AND EXISTS (SELECT FROM docshard_catalog.zone_ranges r WHERE r.zone = z.zone) \
@@ -22,7 +22,7 @@ statements! {
                              WHERE o.zone = z.zone AND o.shard_id <> $1 AND NOT s.draining) ORDER BY z.zone"
     }
 
-    /// Inserts a membership; false if there is one.
+    /// Inserts a membership; false if it exists already.
     pub fn insert(shard: ShardId, zone: &str) -> bool {
         run "INSERT INTO docshard_catalog.zones (shard_id, zone) VALUES ($1, $2) ON CONFLICT DO NOTHING"
     }

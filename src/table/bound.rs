@@ -1,4 +1,5 @@
-//! Filters of MongoDB for single conditions with the values of their operands; `condition` says why each is right.
+//! Converts single conditions, with the values of their operands, to MongoDB's filters. The header of `condition` tells why the filters are
+//! right.
 
 use super::column::{DAY_MS, EPOCH_MS};
 use super::matching::Matching;
@@ -15,9 +16,11 @@ use serde_json::{Value as Json, json};
 /// A condition with the values of its operands.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Bound {
-    /// it may be true for every row
+    /// the condition may be true for every row, so no filter is needed
     Always,
+    /// the condition is true for no row
     Never,
+    /// the filter selects at least the rows for which the condition is true
     Filter(Json),
 }
 
@@ -25,7 +28,7 @@ use Bound::{Always, Never};
 
 pub fn contains_value(path: &str, value: &SqlValue) -> Bound {
     match value {
-        // Of a deeper one, only a part is read.
+        // A deeper value cannot be read as a whole.
         SqlValue::Jsonb(bytes) if !raw::nests_within(bytes, MAX_RECURSION) => Always,
         SqlValue::Jsonb(bytes) => {
             let mut left = MAX_CONTAINED;
@@ -47,7 +50,8 @@ pub fn has_key(value: &SqlValue) -> Bound {
     }
 }
 
-/// Adds a field's name to a path; None if the name has a meaning in paths, or is a position in an array that only PostgreSQL knows.
+/// Adds a field's name to a path. None if the name has another meaning in MongoDB's paths, or if PostgreSQL takes it for a position in an
+/// array, and MongoDB does not.
 pub fn push_step(path: &mut String, step: &str) -> Option<()> {
     let is_other_number = step.starts_with(|c: char| c.is_whitespace() || c == '-' || c == '+')
         || step.starts_with('0') && step.len() > 1;
@@ -61,7 +65,7 @@ pub fn push_step(path: &mut String, step: &str) -> Option<()> {
     Some(())
 }
 
-/// The filter of all conditions. Conditions on different fields become one object. An object that a field has is one of operators.
+/// The filter of all conditions together. Conditions on different fields become one object, and so do several operators on one field.
 pub fn all(bounds: impl Iterator<Item = Bound>) -> Bound {
     let mut filters: Vec<Json> = Vec::new();
     for bound in bounds {
@@ -101,12 +105,12 @@ pub fn all(bounds: impl Iterator<Item = Bound>) -> Bound {
     Bound::Filter(Json::Object(merged))
 }
 
-/// True for a value of a type that JSON lacks, such as `{"$oid": …}`; not for operators.
+/// True for a value in Extended JSON, such as `{"$oid": …}`; false for operators.
 fn is_extended(json: &Json) -> bool {
     json.get("$regex").is_none() && ext_json::from_json(json).is_ok_and(|value| !matches!(value, Value::Object(_)))
 }
 
-/// True if the operators have different names.
+/// True if both have different operators, so that they can be in one object.
 fn joinable(known: &serde_json::Map<String, Json>, value: &Json) -> bool {
     value.as_object().is_some_and(|value| !value.keys().any(|name| known.contains_key(name)))
 }
@@ -151,7 +155,7 @@ fn plain(path: &str, operator: Operator, value: Json) -> Bound {
     })
 }
 
-/// A comparison with a value that no value of the column equals: for `=` nothing, for `<>` all.
+/// An equality with a value that no value of the column equals: `=` selects nothing, `<>` all that is not NULL.
 fn different(path: &str, operator: Operator) -> Bound {
     match operator {
         Operator::NotEqual => Bound::Filter(not_null(path)),
@@ -198,7 +202,7 @@ pub fn compare(path: &str, operator: Operator, value: &SqlValue, matching: Match
             }
             match text.as_str() {
                 "NaN" => number(path, operator, f64::NAN),
-                // Beyond double's range is infinite.
+                // A number beyond the range of double becomes infinite.
                 text => text.parse().map_or(Always, |value| number(path, operator, value)),
             }
         }
@@ -206,7 +210,7 @@ pub fn compare(path: &str, operator: Operator, value: &SqlValue, matching: Match
     }
 }
 
-/// The ObjectId that an operand is; None if it is none, or not as the column shows it.
+/// The ObjectId that an operand means; None if it is not one, or not in the form in which the column shows them.
 fn object_id(value: &SqlValue) -> Option<Json> {
     let text = match value {
         SqlValue::Bytes(bytes) if bytes.len() == 12 => super::column::hex(bytes),
@@ -217,7 +221,7 @@ fn object_id(value: &SqlValue) -> Option<Json> {
     is_hex.then(|| json!({"$oid": text}))
 }
 
-/// A comparison with a date. `millis` returns the milliseconds since 2000 that are not greater, and whether the date is greater than these.
+/// A comparison with a date. `millis` returns the date in milliseconds since 2000, rounded down, and true if the date is greater than that.
 fn date(path: &str, operator: Operator, at: i64, is_infinite: bool, millis: impl Fn(i64) -> (i64, bool)) -> Bound {
     use Operator::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual, NotEqual};
     if is_infinite {
@@ -238,8 +242,8 @@ fn date(path: &str, operator: Operator, at: i64, is_infinite: bool, millis: impl
     }
 }
 
-/// A filter that matches at least the numbers for which the comparison as float8 or numeric is true. Conversions round, so its bounds are a
-/// few units in the last place wider.
+/// A filter that matches at least the numbers for which the comparison as float8 or numeric is true. Conversions round, so the filter's
+/// range is a few units in the last place wider.
 fn number(path: &str, operator: Operator, value: f64) -> Bound {
     let double = |value: f64| ext_json::to_json(&Value::Number(Number::Double(value)));
     let nan = || double(f64::NAN);
@@ -264,7 +268,7 @@ fn around(value: f64) -> (f64, f64) {
 
 pub fn member(path: &str, is_negated: bool, items: &[Option<SqlValue>], matching: Matching) -> Bound {
     if is_negated {
-        // A NULL among them makes the condition NULL or false; without elements it is true.
+        // `<> ALL` of an array with NULL is never true; of an empty array it is always true.
         if items.is_empty() {
             return Always;
         }
@@ -291,7 +295,7 @@ pub fn member(path: &str, is_negated: bool, items: &[Option<SqlValue>], matching
     any(others.into_iter())
 }
 
-/// The values that several `<>` exclude.
+/// The filter of several `<>`: one `$nin` with all values that they exclude.
 fn all_of(bounds: impl Iterator<Item = Bound>, path: &str) -> Bound {
     let mut excluded = vec![Json::Null];
     for bound in bounds {
@@ -306,10 +310,10 @@ fn all_of(bounds: impl Iterator<Item = Bound>, path: &str) -> Bound {
     Bound::Filter(json!({path: {"$nin": excluded}}))
 }
 
-/// The most characters of a prefix that narrow a search.
+/// The largest number of a prefix's characters that are used in a filter.
 const MAX_PREFIX: usize = 1000;
 
-/// Strings that begin with what the pattern begins with.
+/// The filter for `LIKE`: strings that begin with the pattern's characters before its first wildcard.
 pub fn like(path: &str, pattern: &str) -> Bound {
     let mut prefix = String::new();
     let mut characters = pattern.chars();
@@ -350,10 +354,11 @@ pub fn like(path: &str, pattern: &str) -> Bound {
     Bound::Filter(json!({path: {"$gte": prefix}}))
 }
 
-/// The most values of a `@>` that narrow a search.
+/// The largest number of values in the operand of `@>` that are used in a filter.
 const MAX_CONTAINED: usize = 32;
 
-/// A superset of documents that contain a value at a path, as `@>` means it.
+/// The filter for at least the documents whose value at a path contains this value, as `@>` means it. `left`: how many more values may be
+/// used.
 fn contains(path: &str, value: &Value, left: &mut usize) -> Bound {
     if *left == 0 {
         return Always;
@@ -373,7 +378,7 @@ fn contains(path: &str, value: &Value, left: &mut usize) -> Bound {
             }
             all(bounds.into_iter())
         }
-        // A document contains no array and no scalar.
+        // A document as a whole contains no array and no scalar, so PostgreSQL decides.
         _ if path.is_empty() => Always,
         Value::Array(items) => {
             let bounds = items.iter().map(|item| match item {
@@ -392,12 +397,12 @@ fn contains(path: &str, value: &Value, left: &mut usize) -> Bound {
         | Value::Date(_)
         | Value::ObjectId(_)
         | Value::Binary(..) => Bound::Filter(json!({path: {"$eq": ext_json::to_json(value)}})),
-        // Values that filters compare in another way than jsonb does, or refuse.
+        // Filters refuse these values, or compare them in another way than jsonb.
         _ => Bound::Filter(json!({path: {"$exists": true}})),
     }
 }
 
-/// A superset of documents whose value at a path has this text, or is this number after a cast.
+/// The filter for at least the documents whose value at a path has this text, or is this number after a cast (`is_number`).
 pub fn text(path: &str, operator: Operator, value: &SqlValue, is_number: bool) -> Bound {
     if let SqlValue::Unknown(number) = value {
         return Bound::Filter(json!({path: {name(operator): format!("${number}")}}));
@@ -414,7 +419,7 @@ pub fn text(path: &str, operator: Operator, value: &SqlValue, is_number: bool) -
             SqlValue::Numeric(text) => text.parse().unwrap_or(f64::NAN),
             _ => return exists(),
         };
-        // Strings are cast, too.
+        // PostgreSQL casts strings, too.
         let strings = Bound::Filter(json!({path: {"$type": "string"}}));
         return any([number(path, operator, double), strings].into_iter());
     }
@@ -430,7 +435,7 @@ pub fn text(path: &str, operator: Operator, value: &SqlValue, is_number: bool) -
             let strings = Bound::Filter(json!({path: {"$in": equal}}));
             return any([strings, number(path, Operator::Equal, value)].into_iter());
         }
-        // A number with more digits than a double.
+        // A number beyond the range of double.
         (Err(_), Ok(_)) if text.starts_with(|c: char| c == '-' || c.is_ascii_digit()) => return exists(),
         _ => {}
     }

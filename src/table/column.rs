@@ -1,7 +1,7 @@
 //! Columns of a foreign table, and their values in documents.
 //!
-//! A column is the value at a path of fields. A missing value and null are NULL. A value of another type than the column's does not
-//! fit, and so does an array on the way, as it has several values.
+//! A column is the value at a path of fields. A missing value and null are NULL. A value *does not fit* if it has another type than the
+//! column, or if there is an array on the path, as it has several values.
 
 use super::options::{self, OnMismatch, TableOptions};
 use crate::pg::error::{Error, Result};
@@ -14,13 +14,13 @@ use docshard_core::values::document::raw::{RawObject, RawValue};
 use docshard_core::values::document::value::Value;
 use docshard_core::values::document::{ext_json, print, write};
 
-/// From 1970 to 2000, where PostgreSQL's dates begin.
+/// The days from 1970 to 2000, where PostgreSQL's dates begin.
 const EPOCH_DAYS: i64 = 10_957;
 pub const DAY_MS: i64 = 86_400_000;
 pub const EPOCH_MS: i64 = EPOCH_DAYS * DAY_MS;
-/// PostgreSQL's timestamps, in microseconds since 2000: the least, and the end.
+/// The range of PostgreSQL's timestamps, in microseconds since 2000.
 pub const TIMESTAMPS: std::ops::Range<i64> = -211_813_488_000_000_000..9_223_371_331_200_000_000;
-/// PostgreSQL's dates, in days since 2000.
+/// The range of PostgreSQL's dates, in days since 2000.
 pub const DATES: std::ops::Range<i64> = -2_451_545..2_145_031_949;
 
 #[derive(Clone, Debug)]
@@ -30,6 +30,7 @@ pub struct Column {
     pub kind: Kind,
     /// the dotted path; empty: the whole document
     pub path: String,
+    /// the column holds ObjectIds, as text or bytea
     pub is_object_id: bool,
     pub not_null: bool,
 }
@@ -39,6 +40,7 @@ pub struct Column {
 pub struct Layout {
     pub name: String,
     pub options: TableOptions,
+    /// a column's number, and the column or the reason why it is invalid
     columns: Vec<(i16, Result<Column>)>,
 }
 
@@ -49,12 +51,12 @@ impl Layout {
         Ok(Self { name: definition.name, options, columns })
     }
 
-    /// The column of this number; None if it is invalid.
+    /// The column with this number; None if it is invalid.
     pub fn column(&self, number: i16) -> Option<&Column> {
         self.columns.iter().find(|(known, _)| *known == number)?.1.as_ref().ok()
     }
 
-    /// The column of this number, or what is wrong with it.
+    /// The column with this number; an error if it is invalid.
     pub fn valid_column(&self, number: i16) -> Result<&Column> {
         match self.columns.iter().find(|(known, _)| *known == number) {
             Some((_, column)) => column.as_ref().map_err(Clone::clone),
@@ -67,8 +69,7 @@ impl Layout {
         self.columns.iter().filter_map(|(_, column)| column.as_ref().ok())
     }
 
-    /// The columns of these numbers. Dropped columns are left out.
-    /// Errors: that of an invalid column among them.
+    /// The columns with these numbers, without dropped ones. An error if one of them is invalid.
     pub fn chosen(&self, numbers: &[i16]) -> Result<Vec<Column>> {
         let chosen = self.columns.iter().filter(|(number, _)| numbers.contains(number));
         chosen.map(|(_, column)| column.clone()).collect()
@@ -79,13 +80,14 @@ impl Layout {
         self.columns.iter().filter(|(_, column)| column.is_ok()).map(|(number, _)| *number).collect()
     }
 
-    /// True if a value that does not fit its column is an error, and not NULL. Then a condition need not be checked again after the shard has
-    /// evaluated it: for a value that does not fit, where the two could differ, the statement fails.
+    /// True if a value that does not fit its column is an error, and not NULL. Only then may a shard alone evaluate a condition:
+    /// PostgreSQL's result could differ for a value that does not fit, but then the statement fails.
     pub fn is_strict(&self) -> bool {
         self.options.on_mismatch == OnMismatch::Error
     }
 
-    /// A row has a value of this type in a column that cannot have it. `which`: names the row, after a space, or nothing.
+    /// The error of a row with a value of this type in a column that cannot have it. `which` follows the type in the message: a space and
+    /// the row's description, or nothing.
     pub fn misfit(&self, column: &Column, type_name: &str, which: &str) -> Error {
         let (table, column) = (&self.name, &column.name);
         let error = error!(
@@ -125,7 +127,7 @@ impl Column {
         Ok(Self { number, name, kind, path, is_object_id: options.is_object_id, not_null })
     }
 
-    /// True if it is one value of a type of its own, and not an array or a jsonb.
+    /// True if the column is neither an array nor json or jsonb.
     pub fn is_scalar(&self) -> bool {
         !self.kind.is_array && !matches!(self.kind.scalar, Scalar::Json | Scalar::Jsonb)
     }
@@ -135,7 +137,7 @@ impl Column {
         self.path.split('.').next().unwrap_or_default()
     }
 
-    /// Reads its value; None for NULL.
+    /// Reads the column's value in a document.
     pub fn read(&self, document: RawObject<'_>) -> Read {
         if self.path.is_empty() {
             return whole(RawValue::Object(document), self.kind.scalar);
@@ -156,7 +158,7 @@ impl Column {
         }
     }
 
-    /// Reads a value that was at its path.
+    /// Reads a value that was found at the column's path.
     pub fn value(&self, value: RawValue<'_>) -> Read {
         if matches!(value, RawValue::Null) {
             return Read::Null;
@@ -219,7 +221,7 @@ impl Column {
         fitting.map_or(Read::Misfit(type_name), Read::Value)
     }
 
-    /// The least and the greatest value of its type of integers.
+    /// The least and the greatest value of the column's integer type.
     pub fn integers(&self) -> (i64, i64) {
         match self.kind.scalar {
             Scalar::Int2 => (i16::MIN.into(), i16::MAX.into()),
@@ -234,7 +236,7 @@ impl Column {
 pub enum Read {
     Null,
     Value(SqlValue),
-    /// a value of this type, which the column cannot have
+    /// a value of this type, which does not fit the column
     Misfit(&'static str),
 }
 
@@ -250,7 +252,7 @@ fn whole(value: RawValue<'_>, scalar: Scalar) -> Read {
     }
 }
 
-/// The bytes of a jsonb. An object or array is copied as it is.
+/// Converts a value to the bytes of a jsonb. An object or array is copied as it is.
 fn jsonb(value: RawValue<'_>) -> Result<Vec<u8>> {
     match value {
         RawValue::Object(object) => Ok(object.bytes().to_vec()),
@@ -269,10 +271,10 @@ fn numeric_text(number: &Number) -> String {
     }
 }
 
-/// True if a number is one of `numeric(p, s)` after it was rounded to the scale: it has at most p - s digits before the point.
+/// True if a number fits `numeric(p, s)`: after it was rounded to the scale, it has at most p - s digits before the point.
 fn fits_precision(number: &Number, (precision, scale): (i64, i64)) -> bool {
     let text = match number {
-        // At most 17 digits.
+        // In this notation a double has at most 17 digits.
         Number::Double(value) if value.is_finite() => format!("{value:e}"),
         number => numeric_text(number),
     };

@@ -1,17 +1,18 @@
-//! Conditions on columns as filters of MongoDB.
+//! Translates conditions on columns to MongoDB's filters.
 //!
-//! A filter never excludes a row for which SQL's condition is true. It is *exact* if, in addition, it selects no other row whose columns
-//! all fit: then PostgreSQL need not evaluate the condition again, as long as a value that does not fit is an error, which the row
-//! becomes when it is read. Why each is so:
+//! A filter never excludes a row for which SQL's condition is true. It is *exact* if it selects no other row whose values all fit their
+//! columns. Then PostgreSQL need not evaluate the condition again, provided that a value which does not fit is an error when its row is
+//! read. The reasons, for each type:
 //!
-//! * Strings are compared by their bytes here; `=` means the same under every deterministic collation, an order under C only.
-//! * A comparison in MongoDB selects values of one type only, and no missing ones, as a column's type and NULL do. `$ne` also selects those, so
-//!   null is excluded beside it.
-//! * Arrays: MongoDB also selects an array with a matching element. It does not fit the column.
-//! * int2, int4, int8: numbers of documents that fit are integers, which both compare by value.
-//! * float8 and numeric round, print and order numbers in their own ways (NaN is the greatest): their filters are wider than the condition.
-//! * Dates have milliseconds: a bound with microseconds becomes the next one in its direction. Infinite bounds select all or nothing.
-//! * uuid: binary values of subtype 4 and 16 bytes are ordered by their bytes. A column with the type objectId has one type, too.
+//! * Strings: filters compare them by their bytes. `=` means the same under every deterministic collation; an order only under C.
+//! * Types: a comparison in MongoDB selects values of one type, and no missing ones, as SQL does with a column's type and NULL. `$ne` also
+//!   selects other types and missing values, so the filter excludes null, too.
+//! * Arrays: MongoDB also selects an array with a matching element, but an array does not fit the column.
+//! * int2, int4, int8: a number that fits is an integer; MongoDB and SQL compare integers by value.
+//! * float8, numeric: SQL rounds, prints and orders numbers in other ways (NaN is the greatest), so filters select more than the condition.
+//! * Dates: MongoDB's have milliseconds. A bound with microseconds is rounded so that the same dates are selected. Infinite bounds select
+//!   all or nothing.
+//! * uuid: binary values with subtype 4 and 16 bytes are ordered by their bytes in both. ObjectIds are compared only for equality.
 
 use super::bound::Bound::{self, Always, Never};
 use super::bound::{all, any, compare, contains_value, has_key, like, member, not_null, push_step, text};
@@ -23,7 +24,7 @@ use crate::pg::fdw::value::{Scalar, SqlValue};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// A condition, whose operands have numbers.
+/// A condition. `operand` is the number of its operand.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Condition {
     All(Vec<Condition>),
@@ -40,7 +41,7 @@ pub enum Condition {
         operand: usize,
         matching: Matching,
     },
-    /// null or missing; `exists`: any value counts as not null
+    /// null or missing; `exists`: the negated condition selects every value at the path, also null
     Null {
         path: String,
         is_negated: bool,
@@ -50,7 +51,7 @@ pub enum Condition {
         path: String,
         value: bool,
     },
-    /// begins with what a pattern begins with
+    /// `LIKE` the pattern in the operand
     Like {
         path: String,
         operand: usize,
@@ -78,14 +79,15 @@ pub enum Condition {
 /// Translates conditions of one table.
 pub struct Translator<'a> {
     pub layout: &'a Layout,
-    /// whether the database's own collation orders by bytes
+    /// returns true if the database's own collation orders strings by their bytes
     pub bytes_by_default: &'a dyn Fn() -> bool,
 }
 
-/// A condition, and whether it is exact.
+/// A translated condition.
 struct Part {
     condition: Condition,
     is_exact: bool,
+    /// columns that cannot be NULL in rows for which the condition is true
     not_null: Vec<i16>,
 }
 
@@ -154,13 +156,13 @@ impl Translator<'_> {
             Clause::HasKey { column: number, operand } => {
                 let column = self.layout.column(*number)?;
                 let condition = Condition::HasKey { operand: *operand };
-                // Of another jsonb, an array of strings would have them as keys.
+                // In a column that is not the whole document, `?` is also true for an array of strings.
                 column.path.is_empty().then_some(Part { condition, is_exact: false, not_null: Vec::new() })
             }
         }
     }
 
-    /// A comparison with a value, or with the elements of an array.
+    /// Translates a comparison with a value, or with the elements of an array.
     fn comparison(&self, clause: &Clause) -> Option<Part> {
         let part = |condition, is_exact, not_null| Some(Part { condition, is_exact, not_null });
         match clause {
@@ -180,7 +182,7 @@ impl Translator<'_> {
                     return None;
                 }
                 let (path, is_negated, operand) = (column.path.clone(), *is_negated, *operand);
-                // Of an empty array, `<> ALL` is true for NULL, too.
+                // `<> ALL` of an empty array is also true for NULL.
                 let not_null = if is_negated { Vec::new() } else { vec![*number] };
                 part(Condition::Member { path, is_negated, operand, matching }, matching.is_exact(), not_null)
             }
@@ -217,7 +219,7 @@ impl Translator<'_> {
     }
 }
 
-/// True if a text is compared as a number, false if as a string of which equal ones have equal bytes; None: in another way.
+/// True if a text is compared as a number; false if as a string, and equal strings have equal bytes; None if in any other way.
 fn is_number(compared: Compared) -> Option<bool> {
     match compared {
         Compared::AsText(Collation::Nondeterministic) => None,
@@ -231,7 +233,7 @@ fn is_number(compared: Compared) -> Option<bool> {
 }
 
 impl Condition {
-    /// Returns the filter with these operands.
+    /// Returns the condition's filter with these operands.
     pub fn bind(&self, operands: &[Option<SqlValue>]) -> Bound {
         let value = |number: usize| operands.get(number).and_then(Option::as_ref);
         match self {
@@ -279,8 +281,8 @@ impl Condition {
         }
     }
 
-    /// Adds the paths at which a document has a value that fits its column if the condition's filter selects it, unless it is in an array, or a string
-    /// too long.
+    /// Adds the paths at which each document that the condition's filter selects has a value that fits its column. Not proven is that there
+    /// is no array on the path, and that a string is not too long.
     pub fn proves<'c>(&'c self, found: &mut Vec<&'c str>) {
         match self {
             Condition::All(parts) => parts.iter().for_each(|part| part.proves(found)),
@@ -298,7 +300,7 @@ impl Condition {
         }
     }
 
-    /// The paths that the condition compares so that an index can find them.
+    /// Adds the paths on which an index can find the rows for which the condition is true.
     pub fn narrowing_paths<'c>(&'c self, found: &mut Vec<&'c str>) {
         match self {
             Condition::All(parts) => parts.iter().for_each(|part| part.narrowing_paths(found)),

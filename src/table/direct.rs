@@ -1,8 +1,9 @@
-//! An UPDATE or DELETE that shards do alone, without rows that are read here: one `update_many` or `delete_many`.
+//! An UPDATE or DELETE that shards execute alone, as one `update_many` or `delete_many`, without sending rows here.
 //!
-//! It does what the ordinary way does. Its conditions are all exact, and what SET gives is known before. A document whose value does not fit a column
-//! of a condition is not written: such a document is searched first, and is an error, as it is when it is read. It cannot exist where
-//! [`unproven`] names no column. Documents that change meanwhile are compared again by the shards, which have locked them.
+//! It has the same effect as reading the rows and writing each: all conditions are exact, and the new values are known before. A document
+//! with a value that does not fit a column of a condition must be an error, as it is when it is read. So, unless [`unproven`] names no
+//! column, such a document is searched first, and the write excludes such documents. Documents that change meanwhile are compared again by
+//! the shards, which have locked them.
 
 use super::column::Layout;
 use super::fitting::{fits, unproven};
@@ -19,7 +20,7 @@ use docshard_core::query::update::Style;
 use serde_json::{Map, Value as Json, json};
 use std::rc::Rc;
 
-/// True if the columns of the conditions can be checked, and these columns be set for several documents at once.
+/// True if it can be checked that values fit the columns `compared`, and the columns `set` can be set in many documents at once.
 /// `key`: the fields of the shard key.
 pub fn can(layout: &Layout, compared: &[i16], set: &[i16], key: &[&str]) -> bool {
     let is_within =
@@ -41,7 +42,7 @@ pub struct DirectScan {
     written: i64,
 }
 
-/// Adds a condition to a filter of columns, which has no `$expr` yet.
+/// Adds a condition to a filter that was made of conditions on columns, and so has no `$expr` yet.
 fn with_expression(filter: &Json, expression: Json) -> Json {
     let mut filter: Map<String, Json> = filter.as_object().cloned().unwrap_or_default();
     filter.insert("$expr".to_owned(), expression);
@@ -49,11 +50,12 @@ fn with_expression(filter: &Json, expression: Json) -> Json {
 }
 
 impl DirectScan {
-    pub fn new(layout: Rc<Layout>, plan: ScanPlan, write: DirectWrite) -> Result<Self> {
-        Ok(Self { scan: CollectionScan::new(layout, ScanPlan { is_target: false, ..plan })?, write, written: 0 })
+    pub fn new(layout: Rc<Layout>, plan: &ScanPlan, write: &DirectWrite, is_of_other_user: bool) -> Result<Self> {
+        let scan = CollectionScan::new(layout, plan, &plan.columns, is_of_other_user)?;
+        Ok(Self { scan, write: write.clone(), written: 0 })
     }
 
-    /// The update; None: the documents are deleted.
+    /// The update in MongoDB's form; None: the documents are deleted.
     fn update(&self, operands: &[Option<SqlValue>]) -> Result<Option<Json>> {
         let layout = self.scan.layout();
         let Some(set) = &self.write.set else { return Ok(None) };

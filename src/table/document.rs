@@ -1,4 +1,4 @@
-//! Values of columns as values of documents, and rows as documents.
+//! Converts values of columns to values of documents, and rows to documents.
 
 use super::column::{Column, DAY_MS, EPOCH_MS};
 use crate::pg::error::Result;
@@ -10,7 +10,7 @@ use docshard_core::values::document::value::Value;
 use docshard_core::values::document::{ext_json, normalise, raw};
 use serde_json::{Map, Value as Json};
 
-/// The value that a document has for a column's. Dates have milliseconds.
+/// Converts a column's value to a document's value in Extended JSON. Dates lose their microseconds.
 pub fn json(column: &Column, value: &SqlValue) -> Result<Json> {
     Ok(match value {
         SqlValue::Bool(value) => (*value).into(),
@@ -54,23 +54,25 @@ pub fn json(column: &Column, value: &SqlValue) -> Result<Json> {
             let one = |item: &Option<SqlValue>| item.as_ref().map_or(Ok(Json::Null), |item| json(column, item));
             Json::Array(items.iter().map(one).collect::<Result<_>>()?)
         }
-        // As EXPLAIN shows it.
+        // Only EXPLAIN converts it, and shows it so.
         SqlValue::Unknown(number) => format!("${number}").into(),
         SqlValue::Quotient(..) => bail!(Kind::InternalError, "a value is not known"),
     })
 }
 
-/// What NULL in a column does to the field.
+/// What a NULL in a column does to the column's field in the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nulls {
-    /// a field of the whole document stays
+    /// nothing: the field stays as it is in the column of the whole document
     Ignored,
-    /// as `Ignored`, but a field that is missing becomes null
+    /// a missing field becomes null; otherwise as `Ignored`
     Stored,
+    /// the field is removed
     Removed,
 }
 
-/// The document of a row: that of the column that is the whole one, if there is one, with the values of the other columns.
+/// The document of a row: the value of the column that is the whole document, if there is one, with the values of the other columns set in
+/// it.
 pub fn of_row(columns: &[(&Column, &Option<SqlValue>)], nulls: Nulls) -> Result<Map<String, Json>> {
     let mut document = Map::new();
     let (whole, others): (Vec<_>, Vec<_>) = columns.iter().copied().partition(|(column, _)| column.path.is_empty());
@@ -93,7 +95,7 @@ pub fn of_row(columns: &[(&Column, &Option<SqlValue>)], nulls: Nulls) -> Result<
     Ok(document)
 }
 
-/// Removes the value at a path, through objects only.
+/// Removes the value at a path. Does nothing if there is anything else than objects on the path.
 fn unset(document: &mut Map<String, Json>, path: &str) {
     let mut fields = document;
     let mut steps = path.split('.').peekable();
@@ -122,7 +124,10 @@ fn has(document: &Map<String, Json>, path: &str) -> bool {
     true
 }
 
-/// Sets the value at a column's path, with objects on the way.
+/// Sets the value at a column's path. Missing objects on the path are created.
+///
+/// # Errors
+/// `PathNotViable` if there is another value than an object on the path.
 pub fn set(document: &mut Map<String, Json>, column: &Column, value: Json) -> Result<()> {
     let mut fields = document;
     let mut steps = column.path.split('.').peekable();

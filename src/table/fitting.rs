@@ -1,5 +1,5 @@
-//! Expressions of MongoDB for values that fit their columns, for statements whose rows are not read here. A condition is exact only for these: the shards would
-//! also group, or write, a document whose value does not fit.
+//! MongoDB's expressions that are true if a value fits its column. They are for statements whose rows are not read here: a condition is
+//! exact only for values that fit, so the shards would also group, or write, a document with a value that does not.
 
 use super::column::{Column, DATES, DAY_MS, EPOCH_MS, TIMESTAMPS};
 use super::scan::CollectionScan;
@@ -10,6 +10,7 @@ use docshard_core::values::document::ext_json;
 use docshard_core::values::document::value::Value;
 use serde_json::{Value as Json, json};
 
+/// The expression for the value of a column.
 pub fn value_of(column: &Column) -> Json {
     format!("${}", column.path).into()
 }
@@ -18,7 +19,7 @@ fn is_null(column: &Column) -> Json {
     json!({"$in": [{"$type": value_of(column)}, ["missing", "null"]]})
 }
 
-/// The expression that a value fits its column; None for a type for which there is none.
+/// The expression that is true if a value fits its column; None if there is none for the column's type.
 pub fn fits(column: &Column) -> Option<Json> {
     if !column.is_scalar() || column.path.is_empty() {
         return None;
@@ -30,7 +31,7 @@ pub fn fits(column: &Column) -> Option<Json> {
         |least: i64, greatest: i64| [json!({"$gte": [value, date(least)]}), json!({"$lte": [value, date(greatest)]})];
     let fits = match column.kind.scalar {
         Scalar::Bool => has_type("bool"),
-        // What is between two numbers is a number.
+        // Only a number is between two numbers.
         Scalar::Int2 | Scalar::Int4 | Scalar::Int8 => {
             let (least, greatest) = column.integers();
             json!({"$and": [{"$gte": [value, least]}, {"$lte": [value, greatest]}, {"$eq": [value, {"$trunc": value}]}]})
@@ -55,7 +56,8 @@ pub fn fits(column: &Column) -> Option<Json> {
     Some(if column.not_null { fits } else { json!({"$or": [fits, is_null(column)]}) })
 }
 
-/// The columns of a scan in which a value may not fit. A condition proves that it does by an equality on `_id` or a field of the shard key, which are no arrays.
+/// The columns of a scan with values that may not fit. A condition proves that all values fit if it is an equality on `_id` or a field of
+/// the shard key, which cannot be arrays.
 pub fn unproven(scan: &CollectionScan) -> Result<Vec<&Column>> {
     let mut proven = Vec::new();
     if let Some(collection) = cache::find(&scan.layout().options.namespace)? {

@@ -1,13 +1,14 @@
 //! Groups of a foreign table's rows: a pipeline with `$group`, whose results become rows.
 //!
-//! The results are those of SQL. Why each is so:
+//! The results are the same as SQL's:
 //!
-//! * A value that does not fit its column is an error, as it is if the row is read. So each group also has, for each column that the statement reads, one
-//!   document in which it does not fit, if there is one. Such a document cannot exist where a condition proves that the value fits: an equality on
-//!   `_id` or a field of the shard key, which are no arrays.
-//! * Null and missing values are one group. Integers that are equal are one group whatever their types are, and so are strings with the same bytes.
-//! * Sums of integers are added as such, and those of bigint as decimals of 34 digits, so that they do not become doubles. `avg` is a division of numeric.
-//! * `min` and `max` are for types whose orders agree: strings only by their bytes.
+//! * A value that does not fit its column is an error, as it is if the row is read. Values of a key that do not fit are groups of their own.
+//!   For each other column that the statement reads, each group also has one document with a value that does not fit, if there is one. This
+//!   is omitted for columns where a condition proves that all values fit: an equality on `_id` or a field of the shard key, which cannot be
+//!   arrays.
+//! * Null and missing values form one group. Equal integers form one group whatever their types, and so do strings with the same bytes.
+//! * Sums of integers are computed in integers, and those of bigint in decimals of 34 digits; never in doubles. `avg` divides as numeric.
+//! * `min` and `max` are computed only for types that MongoDB and SQL order alike; strings only if SQL orders them by their bytes.
 
 use super::column::{Column, Layout, Read};
 use super::fitting::{fits, unproven, value_of};
@@ -30,7 +31,7 @@ use docshard_core::values::document::value::Value;
 use serde_json::{Map, Value as Json, json};
 use std::rc::Rc;
 
-/// True if groups are exact.
+/// True if the shards compute these groups exactly as SQL does.
 pub fn can(layout: &Layout, groups: &Groups, bytes_by_default: &dyn Fn() -> bool) -> bool {
     let column = |number: i16| layout.column(number).filter(|column| fits(column).is_some());
     let key = |(number, collation): &(i16, Collation)| {
@@ -48,7 +49,7 @@ pub fn can(layout: &Layout, groups: &Groups, bytes_by_default: &dyn Fn() -> bool
             _ => false,
         })
     };
-    // A value that does not fit would be NULL.
+    // With `on_mismatch 'null'`, a value that does not fit would have to be NULL.
     let is_read = !groups.keys.is_empty() || groups.calls.iter().any(|call| call.column.is_some());
     (layout.is_strict() || !is_read)
         && groups.keys.iter().all(key)
@@ -56,7 +57,7 @@ pub fn can(layout: &Layout, groups: &Groups, bytes_by_default: &dyn Fn() -> bool
         && groups.compared.iter().all(|number| column(*number).is_some())
 }
 
-/// The digits of a sum of integers.
+/// A sum of integers as text.
 fn integer(sum: &Number) -> Result<String> {
     match sum {
         Number::Decimal(Decimal::Finite(sum)) if sum.is_integer() => Ok(sum.with_scale(0).to_string()),
@@ -70,17 +71,20 @@ fn integer(sum: &Number) -> Result<String> {
 pub struct GroupScan {
     scan: CollectionScan,
     groups: Groups,
+    /// the stages before `$group`, and the options of the pipeline, of the last start
+    asked: (Vec<Json>, Json),
     found: Option<Results>,
-    /// the row of a statement without keys that has read nothing is still to come
+    /// if there are no groups, one row must still be returned: that of a statement without keys
     is_empty_due: bool,
 }
 
 impl GroupScan {
-    pub fn new(layout: Rc<Layout>, mut plan: ScanPlan, groups: Groups) -> Result<Self> {
-        plan.columns = groups.compared.clone();
-        plan.columns.extend(groups.keys.iter().map(|(number, _)| *number));
-        plan.columns.extend(groups.calls.iter().filter_map(|call| call.column));
-        Ok(Self { scan: CollectionScan::new(layout, plan)?, groups, found: None, is_empty_due: false })
+    pub fn new(layout: Rc<Layout>, plan: &ScanPlan, groups: &Groups, is_of_other_user: bool) -> Result<Self> {
+        let mut columns = groups.compared.clone();
+        columns.extend(groups.keys.iter().map(|(number, _)| *number));
+        columns.extend(groups.calls.iter().filter_map(|call| call.column));
+        let scan = CollectionScan::new(layout, plan, &columns, is_of_other_user)?;
+        Ok(Self { scan, groups: groups.clone(), asked: Default::default(), found: None, is_empty_due: false })
     }
 
     fn column(&self, number: i16) -> Result<&Column> {
@@ -88,16 +92,39 @@ impl GroupScan {
         found.ok_or_else(|| error!(Kind::InternalError, "a column of a foreign table is missing"))
     }
 
-    fn stages(&self, filter: &Json) -> Result<Vec<Json>> {
-        let mut group = Map::new();
-        let mut key = Map::new();
-        for (at, (number, _)) in self.groups.keys.iter().enumerate() {
-            let column = self.column(*number)?;
-            let value = value_of(column);
-            let value = if column.not_null { value } else { json!({"$ifNull": [value, null]}) };
-            key.insert(format!("k{at}"), value);
+    /// The stages before `$group`, which select documents.
+    fn selection(&self, filter: &Json) -> Result<Vec<Json>> {
+        let mut stages = Vec::new();
+        if filter.as_object().is_some_and(|filter| !filter.is_empty()) {
+            stages.push(json!({"$match": filter}));
         }
-        group.insert("_id".to_owned(), if key.is_empty() { Json::Null } else { key.into() });
+        let hiding: Vec<Json> =
+            unproven(&self.scan)?.into_iter().filter(|column| self.scan.hides(column)).filter_map(fits).collect();
+        if !hiding.is_empty() {
+            stages.push(json!({"$match": {"$expr": {"$and": hiding}}}));
+        }
+        Ok(stages)
+    }
+
+    /// The expression of a group's key: null and missing are one value. A single key is not wrapped in an object, which shards would make for each document.
+    fn key(&self) -> Result<Json> {
+        let columns = self.groups.keys.iter().map(|(number, _)| self.column(*number)).collect::<Result<Vec<_>>>()?;
+        let fields = || {
+            columns
+                .iter()
+                .enumerate()
+                .map(|(at, column)| (format!("k{at}"), json!({"$ifNull": [value_of(column), null]})))
+        };
+        Ok(match *columns {
+            [] => Json::Null,
+            [column] => value_of(column),
+            _ => Json::Object(fields().collect()),
+        })
+    }
+
+    fn group(&self) -> Result<Json> {
+        let mut group = Map::new();
+        group.insert("_id".to_owned(), self.key()?);
         for (at, call) in self.groups.calls.iter().enumerate() {
             let Some(number) = call.column else {
                 group.insert(format!("n{at}"), json!({"$sum": 1}));
@@ -105,7 +132,7 @@ impl GroupScan {
             };
             let column = self.column(number)?;
             let value = value_of(column);
-            // What is not greater than null is null or missing, or does not fit.
+            // A value that is not greater than null is null or missing, or does not fit.
             let count = if column.not_null { json!(1) } else { json!({"$cond": [{"$gt": [value, null]}, 1, 0]}) };
             match call.function {
                 Function::Min => group.insert(format!("v{at}"), json!({"$min": value})),
@@ -113,7 +140,7 @@ impl GroupScan {
                 Function::Count => group.insert(format!("n{at}"), json!({"$sum": count})),
                 Function::Sum | Function::Avg => {
                     let converted = |input: Json, to| json!({"$convert": {"input": input, "to": to, "onError": null, "onNull": null}});
-                    // A double becomes a decimal of 15 digits only, but a long with all of them.
+                    // The conversion from double to decimal keeps only 15 digits; by way of long, all digits are kept.
                     let long = converted(value, "long");
                     let number = if column.kind.scalar == Scalar::Int8 { converted(long, "decimal") } else { long };
                     group.insert(format!("v{at}"), json!({"$sum": number}));
@@ -121,39 +148,52 @@ impl GroupScan {
                 }
             };
         }
-        let mut hiding = Vec::new();
-        for column in unproven(&self.scan)? {
-            if self.scan.hides(column) {
-                hiding.extend(fits(column));
-                continue;
-            }
+        let is_key = |column: &Column| self.groups.keys.iter().any(|(number, _)| *number == column.number);
+        for column in unproven(&self.scan)?.into_iter().filter(|column| !self.scan.hides(column) && !is_key(column)) {
             let found = json!({"id": "$_id", "type": {"$type": value_of(column)}});
             let misfit = json!({"$cond": [fits(column), null, found]});
             group.insert(format!("m{}", column.number), json!({"$max": misfit}));
         }
-        let mut stages = Vec::new();
-        if filter.as_object().is_some_and(|filter| !filter.is_empty()) {
-            stages.push(json!({"$match": filter}));
-        }
-        if !hiding.is_empty() {
-            stages.push(json!({"$match": {"$expr": {"$and": hiding}}}));
-        }
-        stages.push(json!({"$group": group}));
-        Ok(stages)
+        Ok(json!({"$group": group}))
     }
 
-    /// The error of a value that does not fit, if there is one in the group.
-    fn misfit(&self, group: RawObject<'_>) -> Option<Error> {
-        self.scan.columns().iter().find_map(|column| {
-            let Some(RawValue::Object(found)) = group.get(&format!("m{}", column.number)) else { return None };
-            let text = |name: &str| found.get(name).map(|value| ext_json::to_json(&Value::from_raw(value)));
-            let type_name = text("type").and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default();
-            let type_name = if type_name == "missing" { "null" } else { &type_name };
-            Some(self.scan.misfit(column, type_name, &text("id").unwrap_or_default().to_string()))
+    fn read(&self, stages: Vec<Json>) -> Result<Results> {
+        let namespace = &self.scan.layout().options.namespace;
+        let arguments = Arguments::parse(&self.asked.1, Form::Options(AGGREGATE.function), AGGREGATE.options)?;
+        Ok(match reading::over_collated_view(namespace, || Ok(stages.clone()))? {
+            Some(results) => results,
+            None => reading::aggregate(namespace, &stages.into(), &arguments)?,
         })
     }
 
-    /// The result of a call in a group; None for NULL.
+    /// The error of a group whose key has a value that does not fit this column. It names one such document, if there still is one.
+    fn misfit_of_key(&self, column: &Column, type_name: &str) -> Result<Error> {
+        let does_not_fit = json!({"$match": {"$expr": {"$not": [fits(column)]}}});
+        let mut stages = self.asked.0.clone();
+        stages.extend([does_not_fit, json!({"$limit": 1}), json!({"$project": {"type": {"$type": value_of(column)}}})]);
+        let document = self.read(stages)?.next_document()?;
+        let error =
+            document.as_ref().and_then(|document| self.misfit_of(column, raw::document(document.bytes())?, "_id"));
+        Ok(error.unwrap_or_else(|| self.scan.layout().misfit(column, type_name, "")))
+    }
+
+    /// The error of a value that does not fit: this document has its type and the `_id`.
+    fn misfit_of(&self, column: &Column, found: RawObject<'_>, id: &str) -> Option<Error> {
+        let text = |name: &str| found.get(name).map(|value| ext_json::to_json(&Value::from_raw(value)));
+        let type_name = text("type")?.as_str()?.to_owned();
+        let type_name = if type_name == "missing" { "null" } else { &type_name };
+        Some(self.scan.misfit(column, type_name, &text(id).unwrap_or_default().to_string()))
+    }
+
+    /// The error of a value in the group that does not fit its column; None if all values fit.
+    fn misfit(&self, group: RawObject<'_>) -> Option<Error> {
+        self.scan.columns().iter().find_map(|column| {
+            let Some(RawValue::Object(found)) = group.get(&format!("m{}", column.number)) else { return None };
+            self.misfit_of(column, found, "id")
+        })
+    }
+
+    /// The result of an aggregate call for a group; None for NULL.
     fn result(&self, at: usize, call: &AggregateCall, group: RawObject<'_>) -> Result<Option<SqlValue>> {
         let number = |name: &str| match group.get(&format!("{name}{at}")).map(Value::from_raw) {
             Some(Value::Number(number)) => Ok(number),
@@ -182,7 +222,7 @@ impl GroupScan {
         })
     }
 
-    /// The row of no rows: counts are 0, and everything else is NULL.
+    /// The row of a statement without keys over no documents: counts are 0, and all other results are NULL.
     fn put_empty(&self, put: &mut dyn FnMut(i16, SqlValue) -> Result<()>) -> Result<()> {
         for (at, _) in self.groups.calls.iter().enumerate().filter(|(_, call)| call.function == Function::Count) {
             put(at as i16 + 1, SqlValue::Int(0))?;
@@ -198,15 +238,13 @@ impl Scan for GroupScan {
         let Some(Request { filter, options }) = self.scan.request(&operands, None)? else {
             return find::check(namespace);
         };
-        let stages = self.stages(&filter)?;
         let collation: Map<String, Json> =
             options.get("collation").map(|collation| ("collation".to_owned(), collation.clone())).into_iter().collect();
-        let options = Json::Object(collation);
-        let arguments = Arguments::parse(&options, Form::Options(AGGREGATE.function), AGGREGATE.options)?;
-        self.found = Some(match reading::over_collated_view(namespace, || Ok(stages.clone()))? {
-            Some(results) => results,
-            None => reading::aggregate(namespace, &stages.into(), &arguments)?,
-        });
+        let selection = self.selection(&filter)?;
+        let mut stages = selection.clone();
+        stages.push(self.group()?);
+        self.asked = (selection, collation.into());
+        self.found = Some(self.read(stages)?);
         Ok(())
     }
 
@@ -230,17 +268,20 @@ impl Scan for GroupScan {
         if let Some(misfit) = self.misfit(group) {
             return Err(misfit);
         }
+        let keys = self.groups.keys.len();
         for (at, (number, _)) in self.groups.keys.iter().enumerate() {
-            let Some(RawValue::Object(key)) = group.get("_id") else {
-                bail!(Kind::InternalError, "a group has no key")
+            let value = match group.get("_id") {
+                Some(RawValue::Object(key)) if keys > 1 => key.get(&format!("k{at}")),
+                value => value.filter(|_| keys == 1),
             };
-            match self.column(*number)?.value(key.get(&format!("k{at}")).unwrap_or(RawValue::Null)) {
+            let column = self.column(*number)?;
+            match column.value(value.unwrap_or(RawValue::Null)) {
                 Read::Value(value) => put(at as i16 + 1, value)?,
+                Read::Null if column.not_null => return Err(self.misfit_of_key(column, "null")?),
                 Read::Null => {}
-                Read::Misfit(_) => bail!(Kind::InternalError, "a group's key does not fit its column"),
+                Read::Misfit(type_name) => return Err(self.misfit_of_key(column, type_name)?),
             }
         }
-        let keys = self.groups.keys.len();
         for (at, call) in self.groups.calls.iter().enumerate() {
             if let Some(value) = self.result(at, call, group)? {
                 put((keys + at) as i16 + 1, value)?;

@@ -1,7 +1,7 @@
 //! `IMPORT FOREIGN SCHEMA`: a foreign table for each collection of a database.
 //!
-//! Columns are `_id`, the fields of the shard key and of indexes, and the fields of a sample of documents, each with the type that most of its values have, and the whole document as
-//! the last column. Only collections that the caller may read are imported.
+//! The columns are `_id`, the fields of the shard key and of indexes, the fields of a sample of documents, and at the end the whole
+//! document. A column has the type of most of its values in the sample. Only collections that the caller may read are imported.
 
 use super::options;
 use crate::catalog::cache;
@@ -26,14 +26,14 @@ use serde_json::json;
 use std::collections::HashSet;
 use std::fmt::Write;
 
-/// Documents that are looked at.
+/// The largest number of documents in a sample.
 const SAMPLE: i64 = 1000;
-/// The most columns of a table, beside the whole document.
+/// The largest number of columns of a table that are found in the sample, together with those before them.
 const MAX_COLUMNS: usize = 400;
-/// The most bytes of a name.
+/// The length of the longest name, in bytes.
 const MAX_NAME: usize = 63;
 
-/// What values of a path are, in a sample.
+/// The type of a value in a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Type {
     Bool,
@@ -93,13 +93,16 @@ impl Type {
     }
 }
 
-/// How often each type occurs.
+/// The numbers of values of each type at one path.
 #[derive(Clone, Debug, Default)]
 struct Counts {
+    /// values that are not arrays, by [`Type`]
     scalars: [usize; 10],
+    /// elements of arrays, by [`Type`]
     elements: [usize; 10],
     arrays: usize,
     nulls: usize,
+    /// all values
     seen: usize,
 }
 
@@ -121,7 +124,7 @@ impl Counts {
         }
     }
 
-    /// The column's type, and whether it holds ObjectIds.
+    /// The column's SQL type, and true if the column holds ObjectIds.
     fn sql(&self) -> (String, bool) {
         let scalars: usize = self.scalars.iter().sum();
         let is_array = self.arrays > scalars;
@@ -132,7 +135,7 @@ impl Counts {
     }
 }
 
-/// The most common type. Numbers of different types are one: the widest.
+/// The most common type; None without values. Numbers of all types are counted together, as the widest type that occurs.
 fn most_common(counts: &[usize; 10]) -> Option<Type> {
     let mut counts = *counts;
     let numbers = [Type::Int, Type::Double, Type::Decimal];
@@ -144,12 +147,12 @@ fn most_common(counts: &[usize; 10]) -> Option<Type> {
     (counts[best as usize] > 0).then_some(best)
 }
 
-/// Names that are used, of columns or of tables.
+/// The names of columns or tables that are used already.
 #[derive(Default)]
 struct Names(HashSet<String>);
 
 impl Names {
-    /// Returns a free name of at most 63 bytes, and whether it was changed for that.
+    /// Takes a free name of at most 63 bytes; also returns true if it differs from the wanted one.
     fn take(&mut self, wanted: &str) -> (String, bool) {
         let cut = |most: usize| {
             let mut end = wanted.len().min(most);
@@ -173,7 +176,7 @@ impl Names {
 /// The names of PostgreSQL's own columns.
 const SYSTEM_COLUMNS: [&str; 6] = ["tableoid", "ctid", "xmin", "cmin", "xmax", "cmax"];
 
-/// The statements of an import.
+/// The statements that create the foreign tables of an import.
 pub fn statements(import: &Import) -> Result<Vec<String>> {
     options::validate(Owner::Table, &[&[("namespace".to_owned(), "a.b".to_owned())][..], &import.options].concat())?;
     let database = &import.remote_schema;
@@ -226,11 +229,13 @@ pub fn statements(import: &Import) -> Result<Vec<String>> {
     Ok(made)
 }
 
-/// The columns of a table, and what a sample of the documents has there.
+/// The columns of a table, and the values of a sample of documents.
 struct Sample {
+    /// the path of each column, and its values in the sample
     columns: Vec<(String, Counts)>,
-    /// how many of the columns come first because they were named, not found
+    /// the number of columns that were given; they come before those that were found in the sample
     named: usize,
+    /// the number of documents in the sample
     documents: usize,
 }
 
@@ -267,7 +272,8 @@ impl Sample {
     }
 }
 
-/// The statement that creates a table. The first `required` paths are NOT NULL if every document of the sample has them.
+/// The statement that creates a table. The columns of the first `required` paths are NOT NULL if no document of the sample lacks a value
+/// there.
 fn statement(import: &Import, namespace: &str, table: &str, paths: Vec<String>, required: usize) -> Result<String> {
     let Sample { columns, named, documents } = Sample::of(namespace, paths)?;
     let required = required.min(named);
@@ -314,7 +320,7 @@ fn settings(settings: &[Setting]) -> String {
     settings.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// The value at a dotted path, through objects only.
+/// The value at a dotted path; None if there is none, or if there is anything else than objects on the path.
 fn at<'a>(object: RawObject<'a>, path: &str) -> Option<RawValue<'a>> {
     let mut steps = path.split('.');
     let mut value = object.get(steps.next()?)?;

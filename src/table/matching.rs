@@ -1,16 +1,20 @@
-//! How MongoDB compares the values of a column, where it compares them as SQL does.
+//! The comparisons of a column with an operand that MongoDB can make as SQL does.
 
 use super::column::Column;
 use crate::pg::fdw::clause::{Collation, Operator};
 use crate::pg::fdw::value::{Kind, Scalar};
 use serde::{Deserialize, Serialize};
 
-/// How values are compared.
+/// How values of a column are compared with an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Matching {
     Text,
     ObjectId,
-    Integer { least: i64, greatest: i64 },
+    /// with the least and the greatest value of the column's type
+    Integer {
+        least: i64,
+        greatest: i64,
+    },
     Bool,
     Float,
     Numeric,
@@ -20,7 +24,7 @@ pub enum Matching {
 }
 
 impl Matching {
-    /// How a column's values are compared with an operand of this type; None: by PostgreSQL only.
+    /// How a column's values are compared with an operand of this type; None: only PostgreSQL can compare them.
     pub fn of(column: &Column, operand: Kind) -> Option<Self> {
         if !column.is_scalar() || operand.is_array || column.path.is_empty() {
             return None;
@@ -42,7 +46,7 @@ impl Matching {
         })
     }
 
-    /// True if filters are exact.
+    /// True if filters of such comparisons are exact.
     pub fn is_exact(self) -> bool {
         !matches!(self, Self::Float | Self::Numeric)
     }
@@ -59,7 +63,7 @@ impl Matching {
     }
 }
 
-/// True if strings are ordered by their bytes.
+/// True if a collation orders strings by their bytes.
 pub fn orders_by_bytes(collation: Collation, bytes_by_default: impl Fn() -> bool) -> bool {
     collation == Collation::Bytes || collation == Collation::Default && bytes_by_default()
 }

@@ -2,11 +2,12 @@
 //!
 //! * [`options`], [`column`]: the definition of a table, and values between documents and columns.
 //! * [`condition`], [`matching`], [`bound`], [`sorting`]: conditions and orders of SQL as filters and sorts of MongoDB.
-//! * [`scan`]: reading; [`grouping`], [`sample`]: reading of groups, and of a sample; [`fitting`]: what these must not miss. [`document`], [`modify`],
-//!   [`origin`]: writing, of documents that were read; [`direct`]: of those that were not.
+//! * [`scan`]: reads rows; [`grouping`] groups, [`sample`] a sample; [`fitting`]: finds values that do not fit their columns.
+//! * [`document`], [`modify`], [`origin`]: insert rows, and update and delete rows that a scan has read; [`direct`]: updates and deletes
+//!   without reading rows.
 //! * [`import`]: foreign tables for the collections of a database.
 //!
-//! What PostgreSQL's planner and executor call is in `pg::fdw`.
+//! The callbacks of PostgreSQL's planner and executor are in `pg::fdw`.
 
 mod bound;
 mod column;
@@ -50,15 +51,15 @@ use std::time::{Duration, Instant};
 
 /// How long an estimated number of rows is used.
 const ESTIMATE_AGE: Duration = Duration::from_secs(60);
-/// The most collections whose estimates are kept.
+/// The largest number of collections whose estimates are kept.
 const MAX_ESTIMATES: usize = 1000;
-/// The rows that ANALYZE assumes of a view.
+/// The number of rows that ANALYZE assumes for a view.
 const DEFAULT_ROWS: f64 = 1000.0;
 
 thread_local! {
-    /// by the collection's number; None: nothing is known
+    /// The estimated number of rows and its time, by the collection's number; None: nothing is known.
     static ESTIMATES: RefCell<HashMap<i32, (Instant, Option<f64>)>> = RefCell::default();
-    /// whether the database's own collation orders strings by their bytes
+    /// See [`bytes_by_default`]; None: not determined yet.
     static BYTES_BY_DEFAULT: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
@@ -85,6 +86,7 @@ impl Wrapper for Docshard {
     }
 }
 
+/// True if the database's own collation orders strings by their bytes.
 fn bytes_by_default() -> bool {
     BYTES_BY_DEFAULT.get().unwrap_or_else(|| {
         let sql = "SELECT datlocprovider = 'c' AND datcollate IN ('C', 'POSIX') FROM pg_catalog.pg_database \
@@ -163,11 +165,12 @@ impl Table for CollectionTable {
         direct::can(&self.layout, compared, set, &key)
     }
 
-    fn scan(&self, plan: ScanPlan) -> Result<Box<dyn Scan>> {
-        Ok(match (plan.groups.clone(), plan.write.clone()) {
-            (Some(groups), _) => Box::new(grouping::GroupScan::new(self.layout.clone(), plan, groups)?),
-            (None, Some(write)) => Box::new(direct::DirectScan::new(self.layout.clone(), plan, write)?),
-            (None, None) => Box::new(scan::CollectionScan::new(self.layout.clone(), plan)?),
+    fn scan(&self, plan: &Rc<ScanPlan>, is_of_other_user: bool) -> Result<Box<dyn Scan>> {
+        let layout = self.layout.clone();
+        Ok(match (&plan.groups, &plan.write) {
+            (Some(groups), _) => Box::new(grouping::GroupScan::new(layout, plan, groups, is_of_other_user)?),
+            (None, Some(write)) => Box::new(direct::DirectScan::new(layout, plan, write, is_of_other_user)?),
+            (None, None) => Box::new(scan::CollectionScan::new(layout, plan, &plan.columns, is_of_other_user)?),
         })
     }
 
@@ -175,7 +178,7 @@ impl Table for CollectionTable {
         let namespace = &self.layout.options.namespace;
         match (access, cache::find(namespace)?) {
             (Access::Write, Some(collection)) => grants::require(&collection, Level::Write).map(drop),
-            // INSERT creates it.
+            // INSERT creates the collection.
             (Access::Write, None) if cache::view(namespace)?.is_none() => {
                 collection::check_may_create_implicitly(namespace)
             }

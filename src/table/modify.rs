@@ -1,8 +1,8 @@
 //! Writes of a foreign table: inserts, and updates and deletes of one document each.
 //!
-//! A row is found again by its [`origin`](super::origin). Between the scan and the write another transaction may have changed the document. So a write
-//! also requires that what the statement has read is unchanged; otherwise it fails with 40001, as under REPEATABLE READ. A row that
-//! was deleted meanwhile is skipped, and so is one that the statement has written already.
+//! A row is found again by its [`origin`](super::origin). Between the scan and the write another transaction may have changed the document.
+//! So a write requires that the values which the statement has read are unchanged; otherwise it fails with 40001, as under REPEATABLE READ.
+//! A row that was deleted meanwhile is skipped, and so is a row that the statement has already written.
 
 use super::column::{Column, Layout, Read};
 use super::document::{self, Nulls, json};
@@ -24,7 +24,7 @@ use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::LazyLock;
 
-/// Rows that COPY collects, and their bytes.
+/// The numbers of rows and bytes at which the rows that COPY has collected are inserted.
 const COLLECTED_ROWS: usize = 2000;
 const COLLECTED_BYTES: usize = 4 * 1024 * 1024;
 
@@ -34,11 +34,12 @@ pub struct CollectionModify {
     returned: Vec<i16>,
     collected: Vec<Storable>,
     collected_bytes: usize,
-    /// the rows that were updated, and those that were deleted if others can have the same `_id`, by a hash of their keys
+    /// hashes of the keys of rows that the statement has updated, and of rows that it has deleted if other documents can have the same
+    /// `_id`
     written: HashSet<u128>,
 }
 
-/// The update that gives columns these values. None removes the field.
+/// The update in MongoDB's form that sets columns to these values. For None it removes the field.
 pub fn changes<'r>(columns: impl Iterator<Item = (&'r Column, Option<&'r SqlValue>)>) -> Result<Json> {
     let (mut set, mut unset) = (Map::new(), Map::new());
     for (column, value) in columns {
@@ -57,7 +58,7 @@ pub fn changes<'r>(columns: impl Iterator<Item = (&'r Column, Option<&'r SqlValu
     Ok(update.into())
 }
 
-/// SQL compares strings by their bytes, whatever the collection's default is.
+/// The options of a write by which strings are compared by their bytes, as SQL does, whatever the collection's collation.
 pub fn shared(namespace: &str) -> Result<Shared<'static>> {
     static SIMPLE: LazyLock<Json> = LazyLock::new(|| json!({"locale": "simple"}));
     let collated = cache::find(namespace)?.is_some_and(|collection| collection.collation.is_some());
@@ -71,7 +72,8 @@ pub fn truncate(layout: &Layout) -> Result<()> {
     write.run(&layout.options.namespace).map(drop)
 }
 
-/// The conditions that a number in a path, by which an update finds an element of an array, is behind an array. For a column it is the name of a field.
+/// For each number in a path, the condition that the value before it is an array. Then MongoDB's update would change an element of the
+/// array, whereas in a column's path a number is the name of a field.
 pub fn arrays_on_the_way(path: &str) -> impl Iterator<Item = Json> + '_ {
     let numbers = path.match_indices('.').filter(|(at, _)| {
         let step = path[at + 1..].split('.').next().unwrap_or_default();
@@ -85,7 +87,7 @@ impl CollectionModify {
         Self { layout, returned, collected: Vec::new(), collected_bytes: 0, written: HashSet::new() }
     }
 
-    /// The columns of a row. One that no table can have need not have a value.
+    /// The columns of a row, with their values. A column that is invalid is an error only if it has a value, or NULL is stored as null.
     fn columns<'r>(&'r self, row: &'r RowValues) -> Result<Vec<(&'r Column, &'r Option<SqlValue>)>> {
         let is_written = |(number, value): &&(i16, Option<SqlValue>)| {
             value.is_some() || self.layout.options.null_as_null || self.layout.column(*number).is_some()
@@ -99,7 +101,8 @@ impl CollectionModify {
         storable(&Json::Object(document::of_row(&self.columns(row)?, nulls)?))
     }
 
-    /// The values of all columns in a stored document. One that does not fit is NULL, unless `is_strict` and RETURNING names it.
+    /// The values of all columns in a stored document. A value that does not fit is an error if `is_strict` and RETURNING names its column,
+    /// otherwise NULL.
     fn read(&self, bytes: &[u8], is_strict: bool) -> Result<RowValues> {
         let Some(object) = raw::document(bytes) else { bail!(Kind::InternalError, "a document is not an object") };
         let value = |column: &Column| {
@@ -115,7 +118,8 @@ impl CollectionModify {
         self.layout.valid().map(value).collect()
     }
 
-    /// Writes the document that a row was. None if it is gone. `arrays`: conditions with which it must not be written.
+    /// Updates or deletes the document of a row. None if it no longer exists, or was written already. `arrays`: if one of these conditions
+    /// is true, the document must not be written. `is_read`: the values are returned.
     fn write(
         &mut self,
         origin: &[u8],
@@ -162,7 +166,7 @@ impl CollectionModify {
         self.refused(&key, arrays, shared)
     }
 
-    /// Why the document with this key was not written. None: it is gone.
+    /// Returns the error that tells why the document with this key was not written; None if it no longer exists.
     fn refused(&self, key: &Map<String, Json>, arrays: &[Json], shared: Shared<'_>) -> Result<Option<RowValues>> {
         let namespace = &self.layout.options.namespace;
         let exists = |filter: &Json| {
@@ -179,7 +183,7 @@ impl CollectionModify {
                     .with_hint("Write a column of type jsonb with the whole array."));
             }
         }
-        // Another transaction may also have given it another shard key.
+        // Without the shard key, which another transaction may have changed.
         if !exists(&json!({"_id": key.get("_id")}))? {
             return Ok(None);
         }
@@ -205,7 +209,7 @@ impl Modify for CollectionModify {
             if taken.contains(&at) {
                 return Ok(None);
             }
-            // A generated `_id` need not fit.
+            // A generated `_id` may not fit its column, and is NULL then.
             if is_read { self.read(&document.bytes, false).map(Some) } else { Ok(Some(Vec::new())) }
         };
         documents.iter().enumerate().map(stored).collect()

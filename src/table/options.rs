@@ -5,7 +5,7 @@ use crate::pg::error::Result;
 use crate::pg::fdw::{Owner, Setting};
 use docshard_core::error::{Kind, bail, ensure, error};
 
-/// What a value becomes that does not fit its column.
+/// What to do with a value that does not fit its column: raise an error, or read it as NULL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnMismatch {
     #[default]
@@ -17,7 +17,7 @@ pub enum OnMismatch {
 pub struct TableOptions {
     pub namespace: String,
     pub on_mismatch: OnMismatch,
-    /// INSERT stores NULL as null, instead of leaving the field out
+    /// INSERT stores NULL as null; otherwise it omits the field
     pub null_as_null: bool,
 }
 
@@ -25,13 +25,13 @@ pub struct TableOptions {
 pub struct ColumnOptions {
     /// the dotted path; empty: the whole document; None: the column's name
     pub path: Option<String>,
-    /// texts and byte strings are ObjectIds
+    /// the column holds ObjectIds
     pub is_object_id: bool,
 }
 
 const OF_TABLES: &[&str] = &["namespace", "on_mismatch", "null_as"];
 const OF_COLUMNS: &[&str] = &["path", "type"];
-/// The most fields of a path.
+/// The largest number of fields in a path.
 const MAX_STEPS: usize = 100;
 
 /// Checks options of any object.

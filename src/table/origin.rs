@@ -1,7 +1,8 @@
-//! The origin of a row that is updated or deleted: which document it is, and what the statement has read of it.
+//! The origin of a row that is updated or deleted: it identifies the row's document, and has the values that the statement has read.
 //!
-//! It is the document with the fields that the scan has asked for, and the names of those that matter. It does not depend on the types of columns, nor on
-//! whether values fit them, and it is data in the plan's rows: nothing is remembered between the scan and the write.
+//! It consists of the paths that identify the document, the paths that the statement reads, and the document with the fields that the scan
+//! has read. It does not depend on the columns' types, nor on whether values fit them. It is a value in the plan's rows, so nothing needs
+//! to be remembered between the scan and the write.
 
 use super::column::{Column, Layout};
 use crate::catalog::cache;
@@ -16,21 +17,21 @@ use serde_json::{Map, Value as Json, json};
 /// The paths of a scan's rows.
 #[derive(Serialize, Deserialize)]
 struct Paths {
-    /// those that identify a document: `_id`, and the fields of the shard key
+    /// the paths that identify a document: `_id`, and the fields of the shard key
     key: Vec<String>,
-    /// those that the statement reads; the empty one is the whole document
+    /// the paths that the statement reads; the empty path is the whole document
     read: Vec<String>,
 }
 
-/// The origins of a scan's rows.
+/// Makes the origins of a scan's rows.
 pub struct Origin {
     paths: Paths,
-    /// the paths as text, after its length
+    /// the beginning of each origin: the length of the paths' text, and the text
     header: Vec<u8>,
 }
 
 impl Origin {
-    /// The part that all origins of a scan have, if the statement reads these columns.
+    /// For a scan whose statement reads these columns.
     pub fn of(layout: &Layout, columns: &[Column]) -> Result<Self> {
         let mut key = vec!["_id".to_owned()];
         if let Some(collection) = cache::find(&layout.options.namespace)? {
@@ -45,12 +46,12 @@ impl Origin {
         Ok(Self { paths, header: [&length.to_le_bytes(), text.as_slice()].concat() })
     }
 
-    /// The fields that identify a document.
+    /// The first fields of the paths that identify a document.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         self.paths.key.iter().map(|path| path.split('.').next().unwrap_or_default())
     }
 
-    /// The origin of a row of this document.
+    /// The origin of the row of this document.
     pub fn of_document(&self, document: &[u8]) -> Vec<u8> {
         [&self.header, document].concat()
     }
@@ -60,11 +61,11 @@ fn malformed() -> docshard_core::error::Error {
     error!(Kind::InternalError, "a row of a foreign table has a malformed origin")
 }
 
-/// Filters of the document that a row was.
+/// The conditions by which a write finds a row's document.
 pub struct Found {
-    /// the document with this key
+    /// the filter for the document with the row's key
     pub key: Map<String, Json>,
-    /// what the statement has read of it is unchanged
+    /// expressions that are true if the values which the statement has read are unchanged
     pub unchanged: Vec<Json>,
 }
 
@@ -79,7 +80,7 @@ impl Found {
         let mut identified = Vec::new();
         for path in &paths.key {
             let value = at(document, path);
-            // The filter of a key is exact, but for null and a missing field.
+            // An equality in the filter proves that the value is unchanged, except for null, which also finds a missing field.
             if !matches!(value, Ok(None | Some(RawValue::Null)) | Err(_)) {
                 identified.push(path);
             }
@@ -97,7 +98,7 @@ impl Found {
     }
 }
 
-/// The condition that a path has the same value as in this document.
+/// The expression that is true if a path has the same value as in this document.
 fn is_as_in(document: RawObject<'_>, path: &str) -> Json {
     match at(document, path) {
         Ok(Some(value)) => equal(&format!("${path}"), value),
@@ -106,7 +107,7 @@ fn is_as_in(document: RawObject<'_>, path: &str) -> Json {
     }
 }
 
-/// The condition that an expression has this value, of this type.
+/// The expression that is true if another one has this value, with this type.
 fn equal(expression: &str, value: RawValue<'_>) -> Json {
     json!({"$eq": [expression, {"$literal": json_of(value)}]})
 }
@@ -115,8 +116,8 @@ fn json_of(value: RawValue<'_>) -> Json {
     ext_json::to_json(&Value::from_raw(value))
 }
 
-/// The value at a dotted path, through objects only.
-/// Errors: the path and the value of an array on the way, in which a filter's path has several values.
+/// The value at a dotted path; None if it is missing.
+/// Errors: if there is an array on the path, which a filter's path enters, the array's path and value.
 fn at<'d, 'p>(
     document: RawObject<'d>,
     path: &'p str,

@@ -1,4 +1,4 @@
-//! A sample of a foreign table's rows: `$sample`, by which each document of each shard is as likely to be chosen as any other.
+//! A random sample of a foreign table's rows, by `$sample`: all documents of all shards are equally likely to be chosen.
 
 use super::column::Layout;
 use super::scan::CollectionScan;
@@ -18,9 +18,9 @@ pub struct SampleScan {
 
 impl SampleScan {
     pub fn new(layout: Rc<Layout>, most: usize) -> Result<Self> {
-        // As for a reader of another user's rows, a value that does not fit is no error by itself.
-        let plan = ScanPlan { columns: layout.numbers(), is_of_other_user: true, ..ScanPlan::default() };
-        Ok(Self { scan: CollectionScan::new(layout, plan)?, most })
+        // As in a scan for another user, a value that does not fit does not raise an error by itself: see `take_misfit`.
+        let columns = layout.numbers();
+        Ok(Self { scan: CollectionScan::new(layout, &ScanPlan::default(), &columns, true)?, most })
     }
 }
 

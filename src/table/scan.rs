@@ -20,58 +20,59 @@ use crate::router::reads::aggregate::Results;
 use crate::router::reads::find;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::values::document::raw;
+use serde::Deserialize as _;
 use serde_json::{Map, Value as Json, json};
 use std::rc::Rc;
 
 pub struct CollectionScan {
     layout: Rc<Layout>,
     columns: Vec<Column>,
-    conditions: Vec<(Condition, usize)>,
+    conditions: Rc<Conditions>,
     order: Option<Json>,
     /// the fields that are read; None: whole documents
     fields: Option<Vec<String>>,
-    /// of each row, if rows are written
+    /// makes the origins of rows; None: the rows are not written
     origin: Option<Origin>,
-    /// all columns of rows that are written are seen
+    /// all columns of rows that are written are needed, as by triggers
     shows_rows: bool,
+    /// the table is read with another user's privileges than the current user's
     is_of_other_user: bool,
-    /// the columns of conditions that hide rows from the reader, if this is another user than the one who reads
+    /// the columns of conditions that hide rows from the current user; empty unless `is_of_other_user`
     hiding: Vec<i16>,
+    /// the error of the last row, see [`Scan::take_misfit`]
     misfit: Option<Error>,
     found: Option<Found>,
-    /// of the present start; None: nothing is observed
+    /// the measurements since the last start; None: nothing is measured
     observed: Option<Vec<Part>>,
-    /// of the starts before
+    /// the measurements of earlier starts
     parts: Vec<RemotePart>,
 }
 
-/// What a scan asks for.
+/// Conditions with the numbers of their first operands.
+type Conditions = Vec<(Condition, usize)>;
+
+/// The find that a scan makes: its filter and options.
 pub struct Request {
     pub filter: Json,
     pub options: Json,
 }
 
 impl CollectionScan {
-    pub fn new(layout: Rc<Layout>, plan: ScanPlan) -> Result<Self> {
-        let columns = layout.chosen(&plan.columns)?;
-        let parse = |(condition, first): (Json, usize)| match serde_json::from_value(condition) {
-            Ok(condition) => Ok((condition, first)),
-            Err(_) => Err(error!(Kind::InternalError, "malformed condition of a foreign scan")),
-        };
-        let conditions = plan.conditions.into_iter().map(parse).collect::<Result<_>>()?;
+    /// Reads these columns.
+    pub fn new(layout: Rc<Layout>, plan: &ScanPlan, columns: &[i16], is_of_other_user: bool) -> Result<Self> {
+        let columns = layout.chosen(columns)?;
         let origin = plan.is_target.then(|| Origin::of(&layout, &columns)).transpose()?;
         let fields = fields(&columns, origin.as_ref());
-        let ScanPlan { order, is_of_other_user, shows_rows, hiding, .. } = plan;
         Ok(Self {
             layout,
             columns,
-            conditions,
-            order,
+            conditions: conditions(plan)?,
+            order: plan.order.clone(),
             fields,
             origin,
-            shows_rows,
+            shows_rows: plan.shows_rows,
             is_of_other_user,
-            hiding: if is_of_other_user { hiding } else { Vec::new() },
+            hiding: if is_of_other_user { plan.hiding.clone() } else { Vec::new() },
             misfit: None,
             found: None,
             observed: None,
@@ -79,7 +80,7 @@ impl CollectionScan {
         })
     }
 
-    /// Reads these results of a pipeline.
+    /// Makes the scan read these results of a pipeline.
     pub fn read(&mut self, results: Results) {
         self.found = Some(Found::View(Box::new(results)));
     }
@@ -96,7 +97,7 @@ impl CollectionScan {
         &self.columns
     }
 
-    /// True if the column decides who may see a row. A row whose value does not fit it is left out then.
+    /// True if the column is in a condition that hides rows. Then rows with a value that does not fit it are omitted.
     pub fn hides(&self, column: &Column) -> bool {
         self.hiding.contains(&column.number)
     }
@@ -105,7 +106,7 @@ impl CollectionScan {
         self.conditions.iter().map(|(condition, _)| condition)
     }
 
-    /// Returns what to ask for; None: there are no rows.
+    /// Returns the find with these operands; None if no row can match.
     /// Errors: `NamespaceNotFound`.
     pub fn request(&self, operands: &[Option<SqlValue>], limit: Option<u64>) -> Result<Option<Request>> {
         require_existing(&self.layout)?;
@@ -132,14 +133,14 @@ impl CollectionScan {
             }
             options.insert("projection".to_owned(), Json::Object(projection));
         }
-        // SQL compares strings by their bytes, whatever the collection's default is. For a view with a collation see `reading::over_collated_view`.
+        // SQL compares strings by their bytes, whatever the collection's collation. `reading::over_collated_view` does this for views.
         if cache::find(&self.layout.options.namespace)?.is_some_and(|collection| collection.collation.is_some()) {
             options.insert("collation".to_owned(), json!({"locale": "simple"}));
         }
         Ok(Some(Request { filter, options: Json::Object(options) }))
     }
 
-    /// Starts to read what a request asks for.
+    /// Starts the find of a request.
     pub fn find(&mut self, Request { filter, options }: &Request) -> Result<()> {
         let namespace = &self.layout.options.namespace;
         let arguments = Arguments::parse(options, Form::Options(FIND.function), FIND.options)?;
@@ -159,24 +160,38 @@ impl CollectionScan {
         Ok(())
     }
 
-    /// Where conditions are evaluated, as EXPLAIN shows it.
+    /// The place where conditions are evaluated, for EXPLAIN.
     pub fn place(&self) -> Result<&'static str> {
         Ok(if reading::is_collated_view(&self.layout.options.namespace)? { "Router" } else { "Shards" })
     }
 
-    /// A row has a value of this type in a column that cannot have it.
+    /// The error of a row with a value of this type in a column that cannot have it.
     pub fn misfit(&self, column: &Column, type_name: &str, id: &str) -> Error {
-        // The reader of a view may not be allowed to know which rows it leaves out.
+        // The reader of a view may not be allowed to know which rows the view omits.
         let which = if self.is_of_other_user { String::new() } else { format!(" of the document with the _id {id}") };
         self.layout.misfit(column, type_name, &which)
     }
 }
 
-/// What helps a reader whose snapshot is older than a write.
+/// The conditions of a plan, which are parsed once.
+fn conditions(plan: &ScanPlan) -> Result<Rc<Conditions>> {
+    if let Some(Ok(known)) = plan.prepared.get().map(|known| Rc::clone(known).downcast()) {
+        return Ok(known);
+    }
+    let parse = |(condition, first): &(Json, usize)| match Condition::deserialize(condition) {
+        Ok(condition) => Ok((condition, *first)),
+        Err(_) => Err(error!(Kind::InternalError, "malformed condition of a foreign scan")),
+    };
+    let parsed: Rc<Conditions> = Rc::new(plan.conditions.iter().map(parse).collect::<Result<_>>()?);
+    let _ = plan.prepared.set(Rc::<Conditions>::clone(&parsed));
+    Ok(parsed)
+}
+
+/// The hint for a reader whose snapshot is older than a write.
 const OLDER_SNAPSHOT: &str = "A statement that has written, and a cursor, loop or stable function from before, sees what was there before the write. \
      Read the table in a statement before or after this one.";
 
-/// Refuses to read what does not exist: a foreign table is made for a collection, so its name is a mistake, or the collection was dropped.
+/// Returns an error if the collection or view does not exist: either the table's option is wrong, or the collection was dropped.
 pub fn require_existing(layout: &Layout) -> Result<()> {
     find::require_existing(&layout.options.namespace).map_err(|error| {
         error.with_hint(format!(
@@ -209,7 +224,7 @@ impl Scan for CollectionScan {
     fn start(&mut self, operands: Vec<Option<SqlValue>>, limit: Option<u64>) -> Result<()> {
         match self.request(&operands, limit)? {
             Some(request) => self.find(&request),
-            // No row can match, and no shard is asked. The privileges are checked nevertheless.
+            // No row can match, so no shard is asked. The privileges must be checked nevertheless.
             None => find::check(&self.layout.options.namespace),
         }
     }
@@ -238,7 +253,7 @@ impl Scan for CollectionScan {
         for column in &self.columns {
             match column.read(object) {
                 Read::Value(value) => put(column.number, value)?,
-                // A row that PostgreSQL makes another one of must keep the promise.
+                // If PostgreSQL makes a new row of this one, NOT NULL must hold.
                 Read::Null if column.not_null && (layout.is_strict() || shows_rows) => misfit = Some((column, "null")),
                 Read::Misfit(type_name) if column.not_null && shows_rows => misfit = Some((column, type_name)),
                 Read::Misfit(type_name) if layout.is_strict() => misfit = Some((column, type_name)),
@@ -250,7 +265,7 @@ impl Scan for CollectionScan {
         }
         if let Some((column, type_name)) = misfit {
             let error = self.misfit(column, type_name, &id_text(object));
-            // The reader of a view may not learn anything of rows that it leaves out.
+            // The reader of a view may not learn anything about rows that the view omits.
             if !self.is_of_other_user {
                 return Err(error);
             }
@@ -285,7 +300,7 @@ impl Scan for CollectionScan {
     fn refuse_newer(&self, command: u32) -> Result<()> {
         let own = &self.layout.options.namespace;
         let database = |namespace: &str| namespace.split('.').next().map(str::to_owned);
-        // A view reads collections of its database.
+        // A view may read any collection of its database.
         let may_see = |written: &str| {
             own == written || database(own) == database(written) && !matches!(cache::view(own), Ok(None))
         };

@@ -1,7 +1,8 @@
-//! Orders of columns that MongoDB has, too.
+//! Translates orders of SQL to MongoDB's sorts, where both are the same.
 //!
-//! MongoDB's ascending order has null and missing values first, SQL's last. So the order of a column with NULLs is MongoDB's only with
-//! `NULLS FIRST`, or `DESC NULLS LAST`; a column that is `NOT NULL`, or that a condition compares with a value, has none.
+//! MongoDB's ascending order has null and missing values first, SQL's has them last. So the orders of a column that may be NULL are the
+//! same only with `ASC NULLS FIRST` or `DESC NULLS LAST`. A column is never NULL if it is `NOT NULL`, or if a condition compares it with a
+//! value.
 
 use super::column::Layout;
 use super::matching::orders_by_bytes;
@@ -11,7 +12,7 @@ use serde_json::{Map, Value as Json};
 
 /// The sort specification of an order; None if PostgreSQL must sort.
 pub fn specification(layout: &Layout, keys: &[SortKey], bytes_by_default: &dyn Fn() -> bool) -> Option<Json> {
-    // A value that does not fit would be NULL, and in another place.
+    // A value that does not fit would be read as NULL, whose place in the order is another one.
     if !layout.is_strict() {
         return None;
     }

@@ -1,14 +1,14 @@
-//! Detects deadlocks over several nodes. PostgreSQL itself detects those on one node.
+//! Detects deadlocks over several nodes. PostgreSQL itself detects deadlocks on one node.
 //!
-//! 1. A process whose statement at a shard has not been answered for `deadlock_timeout` starts a job that searches for deadlocks,
-//!    unless one is running. It repeats that with doubled pauses.
-//! 2. The job asks every node which processes wait for which. The application name of a service role's session at a shard is the id
-//!    of the router's session that it works for ([`remote::APPLICATION`]). Any role may choose the names of its own sessions, so
-//!    others, and all at the router, count as what they are: processes of that node.
+//! 1. A process whose statement at a shard has not been answered for `deadlock_timeout` starts a job that searches for deadlocks, unless
+//!    one is running. While it waits, it does this again and again, and doubles the pause each time.
+//! 2. The job asks every node which processes wait for which. The application name of the service role's session at a shard contains the id
+//!    of the router's session for which it works ([`remote::APPLICATION`]). Any role may choose the names of its own sessions. So all other
+//!    sessions at a shard, and all sessions at the router, count as processes of that node.
 //! 3. The job asks twice. A wait that both answers contain, with the same start, has lasted the whole time in between: a cycle
 //!    of such waits is a deadlock.
-//! 4. The job takes a lock for one of the processes, the victim. The victim polls that lock, takes one itself until its failure, and
-//!    fails with an error (40P01). While it does, no other process of the deadlock is chosen. One that does not notice, as it
+//! 4. The job takes a lock for one of the processes, the victim. The victim polls that lock, takes a lock of its own until it has failed,
+//!    and fails with an error (40P01). Meanwhile no other process of the deadlock is chosen. A victim that does not notice, because it
 //!    executes something else or waits where it does not poll, is not chosen again for the same wait.
 //!
 //! The job has the rights of the extension's owner, and skips shards that do not answer. No process waits for the job.
@@ -165,8 +165,9 @@ const SESSIONS: &str = "SELECT pid, pg_catalog.to_hex(pg_catalog.trunc(extract(e
         (extract(epoch FROM xact_start) * 1000000)::int8 \
    FROM pg_catalog.pg_stat_activity WHERE datname = pg_catalog.current_database()";
 
-/// Queries the waits: pid and, for sessions of the role that executes this, application name of both processes, and the start. At a
-/// shard that is the service role; only the router logs in as that role.
+/// A wait: the pid and application name of the waiting process, those of the blocking one, and the start in microseconds since 1970. A name
+/// is null unless the session's role is the one that executes the query. At a shard that is the service role, and only the router logs in
+/// as it.
 type WaitRow = (i32, Option<String>, i32, Option<String>, i64);
 const WAITS: &str = "SELECT w.pid, CASE w.usesysid WHEN s.usesysid THEN w.application_name END, \
         b.pid, CASE b.usesysid WHEN s.usesysid THEN b.application_name END, l.since \

@@ -20,7 +20,7 @@ thread_local! {
     static FINISHED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The worker deletes the rows of further transactions.
+/// The largest number of transactions in [`FINISHED`]. The worker deletes the rows of further ones.
 const MAX_FINISHED: usize = 1000;
 
 impl Coordinator for Router {

@@ -23,10 +23,10 @@ pub(super) fn init() {
     prepared::watch(Watch { before, after });
 }
 
-/// Returns the local id of a prepared transaction of this database, if it is a router. The command decides the transaction, so
-/// its commit is made durable.
+/// Returns the local id of a transaction that a client has prepared in this database, if this is a router; else None. The command decides
+/// the transaction, so its commit is made durable.
 fn before(gid: &str) -> Option<u32> {
-    // This database is a shard, and a router prepared the transaction.
+    // A router has prepared the transaction, and this database is a shard.
     if gid.starts_with(PREFIX) {
         return None;
     }

@@ -18,12 +18,12 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 
 thread_local! {
-    /// The transactions of other routers that have been logged.
+    /// The other routers' transactions that have been logged.
     static LOGGED: RefCell<HashSet<(ShardId, String)>> = RefCell::default();
 }
 
-/// Ends such transactions on every shard, each shard in a transaction of its own; must be called outside any transaction.
-/// Returns how many were ended. If a shard fails, the others are served first; then the first error is returned.
+/// Ends prepared transactions whose originator has ended, on every shard, each shard in a transaction of its own. Must be called outside
+/// any transaction. Returns how many were ended. If a shard fails, the others are served first; then the first error is returned.
 pub fn resolve_all() -> Result<u64> {
     let shards = transaction::run(|| {
         store::transactions::delete_of_removed_shards()?;
@@ -82,7 +82,8 @@ fn resolve(shard: &Shard) -> Result<u64> {
             Some(session) => session,
             none => none.insert(Session::open(server.oid)?),
         };
-        // Its session may have ended it since it was listed, before it released its lock. An attempt would be an error in the shard's log.
+        // The session that prepared it may have ended it since it was listed, before it released its lock. An attempt to end it again would
+        // be an error in the shard's log.
         let found = ReadPrepared { prefixes: &[gid] }.call(session)?;
         if found.is_empty() {
             continue;

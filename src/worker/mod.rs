@@ -44,6 +44,7 @@ pub fn init() {
     process::set_default(c"max_worker_processes", MAX_WORKERS);
     process::define(main);
     process::mailbox::define();
+    process::access_ring::define();
     // While pg_upgrade runs, workers must neither write nor stay in a database that it replaces.
     if !process::is_pg_upgrade() {
         process::register("docshard launcher", Duration::from_secs(5));

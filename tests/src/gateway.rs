@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The time within which it must start.
+/// The time within which a gateway must start.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running gateway. It is stopped when dropped.
@@ -63,7 +63,7 @@ fn clients() -> &'static PathBuf {
 }
 
 impl Gateway {
-    /// Starts one for a router, with further options.
+    /// Starts a gateway for a router, with further options.
     ///
     /// # Panics
     /// If it does not start.
@@ -72,7 +72,7 @@ impl Gateway {
         Self::start_for(router, &address, options)
     }
 
-    /// As [`Gateway::start`], with this connection string of the router.
+    /// Like [`Gateway::start`], with this connection string of the router.
     ///
     /// # Panics
     /// If it does not start.
@@ -87,7 +87,7 @@ impl Gateway {
         gateway
     }
 
-    /// The gateway that a server runs itself, when it has written that it listens as often as this.
+    /// The gateway that a server itself runs. Waits until it has started at least `starts` times, according to the server's log.
     ///
     /// # Panics
     /// If it does not start.

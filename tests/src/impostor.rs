@@ -10,18 +10,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// What is sent instead of an answer.
+/// The bytes that are sent instead of an answer.
 #[derive(Clone, Debug)]
 pub struct Attack {
-    /// The kind of the shard's message that is replaced: the first one of it after the login, or in the login.
+    /// The type of the shard's message that is replaced: the first message of this type after the login, or in the login.
     pub instead_of: u8,
-    /// In the login.
+    /// True if the message is one of the login.
     pub at_login: bool,
-    /// Sent once.
+    /// The bytes that are sent first.
     pub first: Vec<u8>,
-    /// Sent without end after that, with its number; nothing if it is empty: then the shard's messages are passed on again.
+    /// The bytes that are sent after that, again and again; the function gets the number of the repetition. If they are empty, the shard's
+    /// messages are passed on again.
     pub then: fn(usize) -> Vec<u8>,
-    /// The pause between two of them.
+    /// The pause between two repetitions.
     pub pause: Duration,
 }
 
@@ -136,7 +137,7 @@ impl Impostor {
         Self { port, state }
     }
 
-    /// Attacks from now on, or no more.
+    /// Starts an attack on the following connections; None: ends the present attack.
     pub fn set(&self, attack: Option<Attack>) {
         let mut state = lock(&self.state);
         state.attack = attack;
@@ -144,12 +145,12 @@ impl Impostor {
         state.attacked = 0;
     }
 
-    /// Changes all rows from now on, or no more.
+    /// Changes all rows from now on; None: changes no more rows.
     pub fn change_rows(&self, change: Option<Change>) {
         lock(&self.state).change = change;
     }
 
-    /// Attacks no further connections meanwhile.
+    /// True: attacks no further connections until this is called with false.
     pub fn pause(&self, pause: bool) {
         lock(&self.state).paused = pause;
     }

@@ -83,7 +83,7 @@ impl Moving {
         self.move_chunk(0, to)
     }
 
-    /// As [`Moving::move_to`], in a thread.
+    /// Like [`Moving::move_to`], in a thread.
     pub fn start_move(&self, to: &str) -> Pending {
         self.spawn(format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 0}}', '{to}')"))
     }
@@ -170,7 +170,7 @@ impl Moving {
         assert_eq!(count(&mut self.cluster.router.client()), self.documents);
     }
 
-    /// As [`Moving::check_chunk`]; also checks that every document exists once.
+    /// Like [`Moving::check_chunk`]; also checks that every document exists once.
     ///
     /// # Panics
     /// If not.
@@ -225,7 +225,7 @@ pub fn move_chunk(client: &mut Client, k: i64, to: &str) -> Result<Value, postgr
     client.query_one(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": {k}}}', '{to}')"), &[])?.try_get(0)
 }
 
-/// As [`move_chunk`], in a thread and a connection of its own.
+/// Like [`move_chunk`], in a thread and a connection of its own.
 pub fn start_move(cluster: &Cluster, k: i64, to: &'static str) -> Pending<Value> {
     let mut client = cluster.router.client();
     thread::spawn(move || move_chunk(&mut client, k, to))
@@ -254,7 +254,8 @@ pub fn step(router: &Node) -> String {
     router.client().query_opt(sql, &[]).expect("a query").map_or_else(String::new, |row| row.get(0))
 }
 
-/// Keeps moves to a shard that has the collection's table from loading what they have pulled, while this transaction lasts.
+/// Returns a transaction that keeps moves to this shard, which has the collection's table, from loading the documents that they have
+/// pulled.
 ///
 /// # Panics
 /// If the table cannot be locked.

@@ -1,4 +1,4 @@
-//! Runs every example of README.md and docs/, and compares its output with the page.
+//! Runs every example of README.md, docs/, docs/architecture/ and docs/patterns/, and compares its output with the page.
 //!
 //! Each page gets its own database on a router and two shards, initially without docshard. Its blocks marked `sql` are run in
 //! order by psql, each in its own session. A block that directly follows one, separated only by blank lines, is the expected
@@ -12,6 +12,9 @@ use docshard_tests::{Cluster, Node, shared_data};
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+/// The folder of the pages about data modelling. Their test has a cluster of its own.
+const PATTERNS: &str = "docs/patterns";
 
 /// A fenced block.
 #[derive(Debug)]
@@ -96,7 +99,7 @@ fn matches(expected: &[String], found: &[String]) -> bool {
 /// The pages, README first.
 fn pages() -> Vec<PathBuf> {
     let project = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let mut pages: Vec<_> = ["docs", "docs/architecture"]
+    let mut pages: Vec<_> = ["docs", "docs/architecture", PATTERNS]
         .iter()
         .flat_map(|folder| fs::read_dir(project.join(folder)).unwrap())
         .map(|entry| entry.unwrap().path())
@@ -161,8 +164,8 @@ fn run_page(cluster: &Cluster, path: &Path, failures: &mut String) -> usize {
     examples
 }
 
-#[test]
-fn examples_of_the_documentation_print_what_it_says() {
+/// Runs the examples of those pages whose path `wanted` accepts.
+fn run_pages(wanted: impl Fn(&Path) -> bool) {
     let mut cluster = Cluster::servers(2);
     // Each page has a database, and that a worker.
     cluster.router.configure("max_worker_processes = 32");
@@ -170,12 +173,51 @@ fn examples_of_the_documentation_print_what_it_says() {
     cluster.router.start();
     let mut failures = String::new();
     let runs = |page: &String| page.contains("```sql") && (shared_data().is_some() || !page.contains("/srv/data"));
-    for page in pages().iter().filter(|page| runs(&fs::read_to_string(page).unwrap())) {
+    for page in pages().iter().filter(|path| wanted(path) && runs(&fs::read_to_string(path).unwrap())) {
         let examples = run_page(&cluster, page, &mut failures);
         let name = page.file_name().unwrap().to_string_lossy();
         println!("{name}: {examples} examples");
     }
     assert!(failures.is_empty(), "examples that print something else:\n{failures}");
+}
+
+fn is_pattern(page: &Path) -> bool {
+    page.parent().is_some_and(|folder| folder.ends_with(PATTERNS))
+}
+
+#[test]
+fn examples_of_the_documentation_print_what_it_says() {
+    run_pages(|page| !is_pattern(page));
+}
+
+#[test]
+fn examples_of_the_patterns_print_what_their_pages_say() {
+    run_pages(is_pattern);
+}
+
+/// Each page about a pattern is in the index, has the sections that a reader expects, shows a plan, and compares a figure.
+#[test]
+fn pages_about_patterns_are_complete() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(PATTERNS);
+    let index = fs::read_to_string(folder.join("README.md")).unwrap();
+    let pages: Vec<_> = pages().into_iter().filter(|page| is_pattern(page) && !page.ends_with("README.md")).collect();
+    assert!(pages.len() > 10, "only {}", pages.len());
+    for path in pages {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let page = fs::read_to_string(&path).unwrap();
+        assert!(index.contains(&format!("]({name})")), "{name} is not in the index");
+        for part in ["**Use it**", "**Do not use it**", "\n## Statements\n", "\n## How it shards\n", "\n## Measured\n"]
+        {
+            assert!(page.contains(part), "{name} lacks {part:?}");
+        }
+        for (heading, needed) in [("How it shards", "docshard.explain("), ("Measured", "```")] {
+            let section =
+                page.split(&format!("\n## {heading}\n")).nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
+            let shows = blocks(section).windows(2).any(|pair| pair[0].language == "sql" && pair[1].follows);
+            assert!(shows && section.contains(needed), "{name}: the section {heading:?} shows no result");
+        }
+        assert!(page.lines().count() <= 140, "{name} is too long");
+    }
 }
 
 /// The tests that hold the lines of docs/security.md are there.

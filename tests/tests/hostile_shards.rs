@@ -532,7 +532,7 @@ fn long_messages_over_tls() {
     let find = format!("SELECT docshard.find('{}', '{{\"k\": {{\"$gte\": 100}}}}')", logins::NS);
     assert_eq!(cluster.router.client().query(&find, &[]).expect("a find").len(), 1);
     shard.unguard();
-    let definition: String = shard.value("SELECT pg_get_functiondef('docshard_internal.at_version'::regproc)");
+    let definition: String = shard.value("SELECT pg_get_functiondef('docshard_internal.at_keys'::regproc)");
     let head = definition.split("\n LANGUAGE").next().expect("a definition").to_owned();
     for (body, expected) in [
         ("FOR i IN 1..100 LOOP RAISE NOTICE '%', repeat('x', 1000000); END LOOP; RETURN NULL;", "08P01"),

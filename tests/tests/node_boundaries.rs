@@ -358,11 +358,11 @@ fn endless_answers_are_refused() {
     }
     shard.psql(&before);
     // Errors are passed on, and logged.
-    let before = definition(shard, "at_version");
+    let before = definition(shard, "at_keys");
     shard.psql(&format!(
         "{} LANGUAGE plpgsql STABLE AS $f$BEGIN RAISE EXCEPTION USING MESSAGE = repeat(U&'\\00e9', 10000000), \
          DETAIL = repeat('x', 10000000), HINT = repeat('x', 10000000); END$f$",
-        head(shard, "at_version")
+        head(shard, "at_keys")
     ));
     let error = cluster.router.client().batch_execute(&find).expect_err("a long error");
     let error = error.as_db_error().expect("an error of the server");

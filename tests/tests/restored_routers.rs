@@ -120,9 +120,11 @@ fn a_table_that_the_catalog_does_not_know_is_an_orphan() {
     assert_eq!((count(&cluster), there(&cluster.shards[1])), (6, 3));
 }
 
-/// The backup is from the point `from` of a move. The lost router went on with it until `point`; then the backup is restored.
-fn restored_in_a_move(from: &'static str, point: &'static str) -> (Cluster, Value) {
+/// The backup is from the point `from` of a move. The lost router went on with it until `point`; then the backup is started in its place.
+fn older_files_in_a_move(from: &'static str, point: &'static str) -> Cluster {
     let mut cluster = cluster(2);
+    // The counters would show that the catalog is older.
+    cluster.router.psql("SELECT docshard.set_setting('shard_count_interval_ms', '60000')");
     cluster.router.arm(from, Fault::Pause);
     let moving = start_move(&cluster, 100, "shard1");
     cluster.router.await_fault(from);
@@ -132,6 +134,12 @@ fn restored_in_a_move(from: &'static str, point: &'static str) -> (Cluster, Valu
     cluster.router.await_fault(point);
     cluster.router.restore(backup);
     moving.join().expect("it ends").expect_err("the router is gone");
+    cluster
+}
+
+/// As [`older_files_in_a_move`], and the router takes the cluster over.
+fn restored_in_a_move(from: &'static str, point: &'static str) -> (Cluster, Value) {
+    let cluster = older_files_in_a_move(from, point);
     let taken = take_over(&cluster);
     (cluster, taken)
 }
@@ -168,6 +176,39 @@ fn a_move_that_a_lost_router_has_decided_is_completed() {
     assert_eq!(await_end(&cluster), "committed");
     assert_eq!((count(&cluster), there(&cluster.shards[0]), there(&cluster.shards[1])), (6, 3, 3));
     cluster.router.psql(&insert(103));
+}
+
+/// The router fails over to a standby that lacks its last commits, or starts from a copy of its files: it has begun the move itself, but not in
+/// this server.
+#[test]
+fn a_move_that_a_former_server_of_the_router_has_decided_is_completed() {
+    for (from, point) in [
+        ("move.cloned", "move.donor_committed"),
+        ("move.registered", "move.donor_committed"),
+        ("move.cloned", "move.recipient_committed"),
+        ("move.cloned", "move.cleaned"),
+    ] {
+        let cluster = older_files_in_a_move(from, point);
+        cluster.router.clear_faults();
+        assert_eq!(await_end(&cluster), "committed", "{from} {point}");
+        assert_eq!((count(&cluster), there(&cluster.shards[0]), there(&cluster.shards[1])), (6, 3, 3), "{point}");
+        cluster.router.psql(&insert(103));
+    }
+}
+
+/// No shard has committed, so it does not matter what the former server has decided.
+#[test]
+fn a_move_that_a_former_server_of_the_router_has_only_prepared_is_aborted() {
+    for point in ["move.recipient_prepared", "move.decided"] {
+        let cluster = older_files_in_a_move("move.cloned", point);
+        cluster.router.clear_faults();
+        assert_eq!(await_end(&cluster), "aborted", "{point}");
+        assert_eq!(cluster.shards.iter().map(prepared).collect::<Vec<_>>(), [0, 0]);
+        assert_eq!((count(&cluster), there(&cluster.shards[0])), (6, 6));
+        cluster.router.psql(&insert(103));
+        move_chunk(&mut cluster.router.client(), 100, "shard1").expect("a move");
+        assert_eq!((count(&cluster), there(&cluster.shards[1])), (7, 4));
+    }
 }
 
 /// The catalog does not even know that the recipient has the collection.

@@ -426,6 +426,7 @@ fn eager_at_router() -> Vec<String> {
         "docshard.list_indexes('test.read')",
         "docshard.list_shards()",
         "docshard.shard_health(2000)",
+        "docshard.chunk_load(2000)",
         "docshard_internal.list_settings()",
         r#"docshard_internal.distinct_values('{"a": [1, 2, 3]}', 'a', '')"#,
     ]
@@ -452,6 +453,7 @@ fn eager_at_shard(collection: i32) -> Vec<String> {
         format!("docshard_internal.estimate_sizes(ARRAY[{collection}])"),
         format!("docshard_internal.measure_range({collection}, '', NULL)"),
         format!("docshard_internal.storage_space({collection})"),
+        "docshard_internal.sampled_accesses(8192)".to_owned(),
         format!("docshard_internal.measure_chunks({collection}, ARRAY['', '\\x80']::bytea[], 1)"),
         format!("docshard_internal.split_points({collection}, '', NULL, 3, 10)"),
     ]

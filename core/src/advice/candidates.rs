@@ -1,5 +1,5 @@
-//! Shard keys that are worth a simulation: fields of indexes, fields that statements look for, and fields of the documents; alone, hashed,
-//! and together.
+//! Chooses shard keys that are worth a simulation: fields of indexes, fields that statements compare, and fields of the documents; alone,
+//! hashed, and combined.
 
 use super::characteristics::{Counted, Trend};
 use super::sample::Sample;
@@ -13,11 +13,12 @@ use std::collections::BTreeMap;
 
 /// The most candidates.
 const MAX_CANDIDATES: usize = 40;
-/// The most fields of indexes that are used.
+/// The most fields that are used of an index.
 const MAX_INDEX_FIELDS: usize = 4;
-/// The most fields that statements compare which are used, and the most fields of the documents.
+/// The most fields that are used of each kind: those that statements compare with values, those that they compare with ranges, and those of
+/// the documents.
 const MAX_FIELDS: usize = 6;
-/// The most fields of documents that are looked at.
+/// The most fields that are examined of a document and of a statement.
 const MAX_KNOWN_FIELDS: usize = 64;
 
 /// Why a key is a candidate.
@@ -42,12 +43,12 @@ impl Origin {
     }
 }
 
-/// The fields that statements compare, with the numbers of statements.
+/// The fields that statements compare; those of most statements first.
 #[derive(Debug, Default)]
 struct Compared {
-    /// with single values, the most common first
+    /// compared with single values
     equal: Vec<String>,
-    /// with ranges
+    /// compared with ranges
     ranged: Vec<String>,
 }
 
@@ -99,7 +100,7 @@ fn is_scalar(value: &Element<'_>) -> bool {
     !matches!(value, Element::Array(_) | Element::Object(_) | Element::Undefined | Element::Null)
 }
 
-/// What the documents' fields are like.
+/// The documents' fields, by what their values are like.
 #[derive(Debug, Default)]
 struct Known {
     /// fields that ascend with the insertion, and have few values

@@ -6,10 +6,10 @@ use crate::values::key::KeyPattern;
 /// The number of most common values that are kept.
 const MOST_COMMON: usize = 5;
 
-/// A key is coarse if at least this number of documents have it, on average.
+/// A shard key is coarse if each of its values has at least this number of documents, on average.
 const COARSE: u64 = 10;
 
-/// The correlation from which on keys count as ascending or descending: MongoDB's.
+/// The least correlation, positive or negative, at which keys count as ascending or descending: MongoDB's value.
 const MONOTONIC: f64 = 0.7;
 
 /// Keys in order.
@@ -103,11 +103,11 @@ impl Counted {
 /// Whether new documents have higher or lower keys than older ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trend {
-    /// they do
+    /// they have higher keys, or they have lower keys
     Monotonic,
-    /// they do not
+    /// neither
     NotMonotonic,
-    /// too few documents to say
+    /// nothing can be said: all keys are equal, or there are fewer than two
     Unknown,
 }
 

@@ -1,6 +1,6 @@
 //! The chunks that a collection would have under a key, and the shards that would own them, according to a sample.
 //!
-//! Neighbouring chunks are on different shards, as after some time with a balancer, which moves any chunks.
+//! Neighbouring chunks are on different shards, as they are after a balancer has moved chunks for some time.
 
 use super::characteristics::sorted;
 use crate::cluster::chunk_map::{Chunk, ChunkMap, ShardId};
@@ -90,7 +90,7 @@ fn shard(chunk: usize, shards: usize) -> ShardId {
     ShardId::try_from(chunk % shards).unwrap_or_default()
 }
 
-/// Keys at which all keys are divided into `parts` parts of about the same size. They differ, so there may be fewer parts.
+/// Keys at which all keys are divided into `parts` parts of about the same size. Each is returned once, so there may be fewer parts.
 fn quantiles(keys: &[Vec<u8>], parts: usize) -> Vec<Vec<u8>> {
     let sorted = sorted(keys);
     let at = (1..parts).filter_map(|part| sorted.get(part * sorted.len() / parts));

@@ -1,7 +1,7 @@
 //! Advice on shard keys: what a key would do to a collection, judged by a sample of its documents and of its statements.
 //!
 //! * [`sample`]: documents in the order in which they were inserted.
-//! * [`characteristics`]: how many values a key has, how often the most common ones, and whether it ascends.
+//! * [`characteristics`]: how many values a key has, how often the most common ones occur, and whether it ascends.
 //! * [`statement`]: sampled statements, and which part of a collection each of them needs under a key.
 //! * [`layout`]: the chunks that a collection would have, on shards.
 //! * [`simulation`]: documents, inserts and statements on these chunks.

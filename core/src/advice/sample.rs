@@ -18,7 +18,7 @@ pub struct Sampled {
     pub place: f64,
 }
 
-/// Documents of a collection, the first that was inserted first.
+/// Documents of a collection, in the order of their insertion.
 #[derive(Debug, Default)]
 pub struct Sample {
     documents: Vec<Vec<u8>>,
@@ -29,7 +29,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Orders documents of a collection that has `total` ones of `bytes` bytes.
+    /// Orders documents of a collection that has `total` documents of together `bytes` bytes.
     pub fn new(mut documents: Vec<Sampled>, total: u64, bytes: u64) -> Self {
         let ids: Option<Vec<[u8; 12]>> = documents.iter().map(object_id).collect();
         let documents = match ids {

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::values::key::KeyPattern;
 use crate::values::key::encode::split_first;
 
-/// The newest documents of a sample count as inserts: this is the number of documents of which one does.
+/// One in this number of a sample's documents, the newest ones, count as inserts.
 const NEWEST: usize = 50;
 /// The smallest and the largest number of inserts.
 const INSERTS: (usize, usize) = (20, 1000);
@@ -20,19 +20,19 @@ const INSERTS: (usize, usize) = (20, 1000);
 const PAGE_BYTES: f64 = 8192.0 * 0.9;
 /// What an entry of an index has beside its key, in bytes.
 const ENTRY_BYTES: f64 = 24.0;
-/// How many inserts the pages of an index are counted for.
+/// The number of inserts for which the changed pages of an index are counted.
 const COUNTED_INSERTS: f64 = 1000.0;
 
 /// How sampled statements would run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Replay {
-    /// their number
+    /// the number of statements
     pub statements: usize,
-    /// those for one value of the key
+    /// those that need one value of the key
     pub targeted: usize,
-    /// those for several values or ranges
+    /// those that need several values or ranges
     pub ranges: usize,
-    /// those for all documents
+    /// those that need all documents
     pub scattered: usize,
     /// the mean number of shards that a statement goes to
     pub shards_touched: f64,
@@ -148,7 +148,7 @@ impl Simulation {
         })
     }
 
-    /// How much more documents the fullest shard has than its part, from 0 (none) to 1 (all).
+    /// How many more documents the fullest shard has than an even share, from 0 (none) to 1 (all).
     pub fn imbalance(&self) -> f64 {
         let total: u64 = self.documents.iter().sum();
         let most = self.documents.iter().max().copied().unwrap_or(0);
@@ -157,7 +157,7 @@ impl Simulation {
 
     /// As [`imbalance`](Self::imbalance), of new documents.
     pub fn insert_imbalance(&self) -> f64 {
-        // Two standard deviations of what the chance of a small number of inserts makes.
+        // Up to two standard deviations are explained by chance, as the number of inserts is small.
         let even = 1.0 / self.shards as f64;
         let noise = 2.0 * (even * (1.0 - even) / self.inserts.max(1) as f64).sqrt();
         excess(self.hottest_insert_share, even + noise)
@@ -169,7 +169,7 @@ impl Simulation {
         *trend == Trend::Monotonic && first.is_coarse() && self.values.distinct > first.distinct
     }
 
-    /// True if new documents go to all of the index, and have hardly ever the same first value.
+    /// True if new documents go to more than half of the index, and the documents' first values do not ascend and mostly differ.
     pub fn is_random(&self) -> bool {
         let (first, trend) = &self.first;
         *trend != Trend::Monotonic && first.distinct * 2 > first.documents && self.index_share > 0.5

@@ -82,7 +82,7 @@ pub struct Statement {
     /// which documents it needs
     pub filter: Filter,
     update: Option<Update>,
-    /// it writes all documents that match, not one
+    /// true if it writes all documents that match, false if one
     pub many: bool,
 }
 

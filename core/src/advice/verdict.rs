@@ -6,14 +6,15 @@ use crate::values::key::KeyPattern;
 
 /// With fewer chunks on each shard than this a collection cannot be kept even.
 const FEW_CHUNKS: f64 = 8.0;
-/// The share of an even part of a shard from which on one value counts as common.
+/// A value counts as common if its documents are more than this share of the documents that a shard has on average.
 const COMMON: f64 = 0.25;
-/// From this number on, from 0 to 1, an effect is mentioned.
+/// The least imbalance, from 0 to 1, that is mentioned.
 const NOTABLE: f64 = 0.1;
-/// From here on statements count as scattered: a key that divides the documents of one popular value has some that go to several shards.
+/// The least [`Simulation::scatter`] at which statements count as scattered. With a key that divides the documents of one popular value,
+/// some statements go to several shards; they alone should not count.
 const SCATTERED: f64 = 0.25;
-/// The part of an index that is spoken of as all of it.
-const MOST: f64 = 0.5;
+/// The imbalance of inserts above which one shard is said to get them.
+const HOT: f64 = 0.5;
 
 /// What a key does well or badly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -172,7 +173,7 @@ fn of_inserts(pattern: &KeyPattern, found: &Simulation) -> Vec<(Trait, String)> 
     let (first, others) = names(pattern);
     let hottest = percent(found.hottest_insert_share);
     let mut reasons = Vec::new();
-    let is_hot = found.insert_imbalance() > MOST;
+    let is_hot = found.insert_imbalance() > HOT;
     if found.is_coarse_ascending() && !is_hot {
         reasons.push((
             Trait::CoarseAscending,

@@ -37,13 +37,13 @@ pub struct Target {
 /// bounds are stored once, one after the other.
 #[derive(Debug)]
 pub struct ChunkMap {
-    /// the chunks' lower bounds in key order, and the last one's upper bound, one after the other
+    /// the chunks' lower bounds in key order, then the upper bound of the last chunk, without separators
     bounds: Vec<u8>,
-    /// where each of them ends; one more than there are chunks
+    /// where each bound ends in `bounds`; one more than there are chunks
     ends: Vec<u32>,
     /// for each chunk the position of its owner in `owners`
     owner_of: Vec<u32>,
-    /// every shard that owns a chunk, in order, and how many
+    /// every shard that owns chunks, in order, and the number of its chunks
     owners: Vec<(ShardId, usize)>,
 }
 
@@ -131,7 +131,7 @@ impl ChunkMap {
         self.owners[self.owner_of[at] as usize].0
     }
 
-    /// The lower bound of a chunk; of the number after the last one, the map's upper bound.
+    /// The lower bound of the chunk at a position; at the position after the last chunk, the map's upper bound.
     fn bound(&self, at: usize) -> &[u8] {
         let start = if at == 0 { 0 } else { self.ends[at - 1] as usize };
         &self.bounds[start..self.ends[at] as usize]
@@ -159,7 +159,7 @@ impl ChunkMap {
         low
     }
 
-    /// The position of the chunk that holds a key; below every chunk, that of the first.
+    /// The position of the chunk that holds a key; for a key below every chunk, that of the first.
     fn position(&self, key: &[u8]) -> usize {
         self.count_while(|min| min <= key).saturating_sub(1)
     }
@@ -212,6 +212,22 @@ impl ChunkMap {
             .collect()
     }
 
+    /// A key in each chunk that the ranges touch; None if there are more than `most`.
+    pub fn keys_in(&self, ranges: &KeyRanges, most: usize) -> Option<Vec<Vec<u8>>> {
+        let (mut keys, mut counted) = (Vec::new(), 0);
+        for range in ranges.as_slice() {
+            let (start, end) = self.span(range);
+            for chunk in start.max(counted)..end {
+                if keys.len() == most {
+                    return None;
+                }
+                keys.push(range.lo.as_slice().max(self.bound(chunk)).to_vec());
+            }
+            counted = counted.max(end);
+        }
+        Some(keys)
+    }
+
     /// Every shard that owns a chunk, in order.
     pub fn shards(&self) -> Vec<ShardId> {
         self.owners.iter().map(|(shard, _)| *shard).collect()
@@ -222,7 +238,7 @@ impl ChunkMap {
 #[derive(Clone, Default)]
 struct Touched {
     ranges: Vec<KeyRange>,
-    /// the number of the last of them
+    /// the position of the last of them among the statement's ranges
     last_range: Option<usize>,
     chunks: usize,
 }

@@ -18,7 +18,7 @@ enum Transaction {
     None,
     /// the statements since the last synchronisation point of an open pipeline, outside a transaction block
     Implicit {
-        /// the shard has answered a statement
+        /// true if the shard has answered a statement
         confirmed: bool,
         wrote: bool,
     },
@@ -26,13 +26,13 @@ enum Transaction {
     Open {
         depth: i32,
         wrote: bool,
-        /// savepoints from this one on belong to committed subtransactions
+        /// savepoints from this one on belong to committed subtransactions; None: no savepoints do
         release_from: Option<i32>,
     },
     /// an error has rolled back an implicit transaction
     RolledBack {
         depth: i32,
-        /// it had written, so the local transaction must not commit
+        /// true if it had written, so that the local transaction must not commit
         void: bool,
     },
 }
@@ -159,7 +159,7 @@ impl ConnectionState {
         }
     }
 
-    /// Turns an implicit transaction into a block, for which `BEGIN` is sent; false if there is none.
+    /// Turns an implicit transaction into a block, for which `BEGIN` is sent; false if the transaction is not implicit.
     pub fn make_block(&mut self) -> bool {
         let Transaction::Implicit { wrote, .. } = self.transaction else { return false };
         self.transaction = Transaction::Open { depth: 1, wrote, release_from: None };
@@ -176,7 +176,8 @@ impl ConnectionState {
         }
     }
 
-    /// An error rolls an implicit transaction back; false if there is none. `fresh`: the transaction had not written before.
+    /// An error rolls an implicit transaction back; false if the transaction is not implicit. `fresh`: the transaction had not written
+    /// before.
     pub fn roll_back_implicit(&mut self, fresh: bool) -> bool {
         if !self.is_implicit() {
             return false;
@@ -230,7 +231,7 @@ impl ConnectionState {
         }
     }
 
-    /// The first savepoint to be released with the next statement.
+    /// The first savepoint to be released with the next statement, if any.
     pub fn take_release(&mut self) -> Option<i32> {
         match &mut self.transaction {
             Transaction::Open { release_from, .. } => release_from.take(),

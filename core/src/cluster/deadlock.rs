@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(deadlocks(&others), Vec::<Vec<Wait>>::new());
         let all = cycle.union(&others).copied().collect();
         assert_eq!(deadlocks(&all), deadlocks(&cycle));
-        // On one node; with the router as the other; through a process that only a shard knows; two at once.
+        // Deadlocks on one node, of a shard and the router, through a process that only one shard knows, and two at once.
         assert_eq!(deadlocks(&waits(&[(1, 2, Some(1)), (2, 1, Some(1))])).len(), 0);
         assert_eq!(deadlocks(&waits(&[(1, 2, Some(1)), (2, 1, None)])).len(), 1);
         assert_eq!(deadlocks(&waits(&[(1, 10, Some(1)), (10, 2, Some(1)), (2, 1, Some(2))])).len(), 1);

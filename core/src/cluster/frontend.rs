@@ -30,7 +30,7 @@ const MAX_SHORT: usize = 30_000;
 /// The most bytes of notices, descriptions and reports of settings between two answers.
 const MAX_UNASKED: usize = 16 << 20;
 
-/// How much is read at once, at least and at most.
+/// How many bytes are read at once, at least and at most.
 const READ: (usize, usize) = (32 << 10, 1 << 20);
 
 /// Kind and length of a message.
@@ -86,15 +86,15 @@ pub enum Transaction {
 /// The next message of a statement's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// that it was prepared; `only`: it is not executed
+    /// the confirmation that it was prepared; `only`: it is not executed
     Prepared { only: bool },
-    /// that its parameters were accepted
+    /// the confirmation that its parameters were accepted
     Bound,
-    /// a row, or its end
+    /// a row, or the end of the command
     Rows,
-    /// anything, of the texts of a simple query
+    /// any message that answers the texts of a simple query
     Texts,
-    /// none
+    /// no message: the answer is complete
     Ended,
     /// the synchronisation point
     Sync,
@@ -104,9 +104,9 @@ enum Stage {
 #[derive(Debug)]
 struct Expected {
     stage: Stage,
-    /// it has a synchronisation point of its own
+    /// true if it has a synchronisation point of its own
     syncs: bool,
-    /// of its rows
+    /// the declared columns of its rows
     columns: Columns,
 }
 
@@ -130,9 +130,9 @@ pub struct Frontend {
     end: usize,
     long: Long,
     expected: VecDeque<Expected>,
-    /// Decoded, and not taken by the caller. The inner one is None at the end of a statement's answer.
+    /// The part of an answer that is decoded and not yet taken by the caller. `Some(None)` is the end of a statement's answer.
     next: Option<Option<Answer>>,
-    /// After an error, until the next synchronisation point.
+    /// True after an error, until the next synchronisation point.
     skipping: bool,
     pipeline: bool,
     transaction: Transaction,
@@ -143,7 +143,7 @@ pub struct Frontend {
 }
 
 impl Frontend {
-    /// After the login. `settings`: the values of [`RELIED_ON`] that the server has reported.
+    /// The state after the login. `settings`: the values of [`RELIED_ON`] that the server has reported.
     pub fn new(settings: Vec<(String, String)>) -> Self {
         Self {
             output: Vec::new(),
@@ -185,7 +185,7 @@ impl Frontend {
         self.expect(Stage::Prepared { only: true }, None);
     }
 
-    /// Executes a statement that was prepared. `parameters`: what a Bind message has after the names; `columns`: of its rows.
+    /// Executes a statement that was prepared. `parameters`: what a Bind message has after the names; `columns`: its rows' columns.
     pub fn execute(&mut self, name: &[u8], parameters: &[u8], columns: Columns) {
         self.bind(name, parameters);
         self.expect(Stage::Bound, columns);
@@ -198,7 +198,7 @@ impl Frontend {
         self.expect(Stage::Prepared { only: false }, columns);
     }
 
-    /// Executes any number of statements in one text; false in a pipeline. `columns`: of the rows of all of them.
+    /// Executes any number of statements in one text; false in a pipeline. `columns`: those of the rows of all statements.
     pub fn query(&mut self, sql: &[u8], columns: Columns) -> bool {
         if !self.pipeline {
             self.message(b'Q', &[sql]);
@@ -387,7 +387,7 @@ impl Frontend {
         self.long = match kind {
             b'N' => Long::Discarded(length),
             b'T' if stage == Some(Stage::Texts) => Long::Discarded(length),
-            // Also at a synchronisation point, where a commit fails.
+            // An error can also arrive at a synchronisation point, when a commit fails.
             b'E' => Long::Error(ReportReader::new(length)),
             _ => return Ok(false),
         };
@@ -406,7 +406,7 @@ impl Frontend {
         Ok(())
     }
 
-    /// Reads on in such a message. Returns an error report at its end.
+    /// Reads on in a message that is kept in part. Returns the report at the end of an error message.
     fn read_long(&mut self) -> Result<Option<Box<Report>>, String> {
         let arrived = &self.input[self.start..self.end];
         match &mut self.long {
@@ -430,7 +430,7 @@ impl Frontend {
         Ok(None)
     }
 
-    /// The server has reported an error. None without a statement: then it closes the connection.
+    /// Handles an error that the server has reported. None if no statement is outstanding: then the server closes the connection.
     fn failed(&mut self, report: Box<Report>) -> Option<Answer> {
         let Some(front) = self.expected.front_mut() else {
             self.farewell = Some(report);

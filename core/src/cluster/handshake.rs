@@ -41,8 +41,8 @@ fn is_since(version: &str, release: [u32; 3]) -> bool {
     numbers.is_some_and(|numbers| numbers.len() == 3 && numbers[..] >= release[..])
 }
 
-/// How many handshakes may be refused as the shard is ahead, before that is reported: the worker advances a counter at most once a
-/// second.
+/// How many handshakes of a statement may be refused because the shard is ahead, before the refusal is reported: the worker advances a
+/// counter at most once a second.
 pub const REFUSED_AHEAD: u32 = 3;
 
 /// A shard of a cluster. The router's own database is the shard [`LOCAL`].
@@ -118,8 +118,8 @@ impl Position {
     /// The highest counter that is believed: a worker that advances it once a second needs 35,000 years.
     const LAST_COUNTER: i64 = 1 << 40;
 
-    /// The most that a counter has advanced since any catalog that may still be in use was copied.
-    const MOST_ADVANCED: i64 = 1 << 32;
+    /// The most by which a shard's counter can be ahead of a catalog that may still be in use.
+    const MAX_ADVANCED: i64 = 1 << 32;
 
     /// True if no router can have advanced the counter so often.
     #[must_use]
@@ -130,7 +130,7 @@ impl Position {
     /// Compares a shard's position with this one, which the catalog has recorded.
     #[must_use]
     pub fn progress_of(self, found: Position) -> Progress {
-        if found.is_impossible() || found.counter > self.counter.saturating_add(Self::MOST_ADVANCED) {
+        if found.is_impossible() || found.counter > self.counter.saturating_add(Self::MAX_ADVANCED) {
             Progress::Impossible
         } else if found.timeline < self.timeline {
             Progress::Deposed
@@ -163,7 +163,7 @@ pub struct Hello {
     pub epoch: i64,
     /// the shard's position in the catalog; None: not compared
     pub known: Option<Position>,
-    /// a promoted shard that lacks commits is refused
+    /// true if a promoted shard that lacks commits is refused
     pub refuse_lost_writes: bool,
     /// the oldest protocol version that it speaks
     pub oldest: i32,
@@ -214,7 +214,7 @@ impl NodeState {
     /// Compares the shard's position with the one in the catalog.
     ///
     /// # Errors
-    /// `HostUnreachable` for a shard that is behind; `NotWritablePrimary` for writes where the catalog is.
+    /// `HostUnreachable` for a shard that is behind; `NotWritablePrimary` for writes if the catalog is behind.
     pub fn compare(&self, known: Position, refuse_lost_writes: bool, writes: bool) -> Result<()> {
         let Self { member, position, .. } = self;
         let accept = format!(
@@ -259,7 +259,7 @@ impl NodeState {
 pub struct Welcome {
     /// the shard's position
     pub position: Position,
-    /// it is a standby
+    /// true if it is a standby
     pub recovery: bool,
     /// the protocol version to be spoken
     pub protocol: i32,
@@ -316,11 +316,12 @@ pub struct Donor {
     pub member: Member,
     /// its position, own or recorded
     pub position: Position,
-    /// Of the router's own database, which has no position: the server that runs it. A copy of the router is another shard.
+    /// For the router's own database, which has no position: the server that runs it, by which a copy of the router is recognized. None for
+    /// other shards.
     pub running: Option<Running>,
 }
 
-/// Between the router's own name as a shard and the server that runs it. No shard's name contains it.
+/// Separates the router's own name as a shard from the server that runs it. No shard's name contains it.
 const AT: char = '@';
 
 impl fmt::Display for Donor {
@@ -554,7 +555,7 @@ mod tests {
             let error = donor.require(&Donor { running: other, ..donor.clone() }).expect_err("another database");
             assert!(error.message.contains("another one"), "{error:?}");
         }
-        // Nodes without this code compare the names of the shards, so they refuse another one as well.
+        // Nodes of older versions compare the names of the shards, so they also refuse a different shard.
         let other = Donor { running: Some(Running { started: 7, ..running }), ..donor.clone() };
         assert_ne!(donor.to_string(), other.to_string());
     }

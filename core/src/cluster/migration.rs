@@ -8,7 +8,7 @@
 //! ```
 //!
 //! * *running*: the donor owns the range and accepts writes to it, which block only during the hand-over. A process that finds
-//!   such a row without its coordinator aborts the migration.
+//!   such a row without its coordinator aborts the migration, if the coordinator was a process of the same server.
 //! * *committed*: both shards have prepared. The migration can no longer be aborted, and any process may complete it.
 //! * *moved*: the chunk map names the recipient; only the clean-up remains.
 //! * *aborted*: the donor keeps the range; both shards roll back and are cleaned up.
@@ -17,8 +17,9 @@
 //! donor commits before the recipient, so at no moment both own the range. The exception is [`salvage`], which an administrator asks
 //! for after a shard has lost commits.
 //!
-//! A router that has replaced another one may have an old catalog, in which a move of the other one still runs. Then the shards show what became
-//! of it: [`Found`], [`action_after_take_over`].
+//! A router's catalog may be older than the decision of a migration that still runs in it: if the router has replaced another one, was
+//! promoted without the last commits, or was restored from a copy of its files. Then the shards show what became of the migration: [`Found`],
+//! [`action_after_take_over`], [`action_after_failover`].
 //!
 //! A shard that has lost its last commits may show a prepared transaction of a migration that has ended: the outcome in the row
 //! still decides it.
@@ -136,7 +137,8 @@ pub enum Found {
 }
 
 impl Found {
-    /// What a shard shows that has nothing prepared, and this version of the collection.
+    /// What a shard shows that has no prepared transaction, and is at this version of the collection; None: it does not have the
+    /// collection.
     pub fn at(version: Option<i64>, of_move: i64) -> Self {
         match version.map(|version| version.cmp(&of_move)) {
             Some(Ordering::Less) => Found::Before,
@@ -167,6 +169,8 @@ pub enum Action {
     GiveUp,
     /// compare-and-set to *committed*, as another router has decided it
     Follow,
+    /// end the migration's sessions at the donor, roll back what it has prepared, and look again
+    RollBackDonor,
     /// another router may have decided it: an administrator ends the prepared transactions
     InDoubt,
     /// the migration is over
@@ -186,25 +190,37 @@ pub fn next_action(state: State, donor: Part, recipient: Part) -> Action {
     }
 }
 
-/// The action for a migration that runs by this catalog, and was begun by a router that this one has replaced. That one's sessions at both
-/// shards have ended.
+/// The action for a migration that is *running* in this catalog, and was begun by a router that this one has replaced. The sessions of that
+/// router at both shards have ended.
 ///
-/// INVARIANT: what the other router has prepared is rolled back only if the other shard shows that the donor has the documents. A donor at an
-/// older version has them. So has one that has prepared; and the recipient, which prepares first, has rolled back or lost its part if it is at an
-/// older version and has none prepared.
+/// INVARIANT: a transaction that the other router has prepared is rolled back only if the shards show that the donor has the documents. The
+/// donor has them if it is at an older version. It also has them if it has prepared and the recipient is at an older version without a
+/// prepared transaction: as the recipient prepares first, it has rolled back or lost its part.
 pub fn action_after_take_over(donor: Found, recipient: Found) -> Action {
     match (donor, recipient) {
         // A part is committed only after the decision.
         (Found::Committed, _) | (_, Found::Committed) => Action::Follow,
         (Found::Before, _) | (_, Found::Before) => Action::Abort,
-        // It may be decided; or it was aborted, while one of the shards was down, and the other one has gone on with other moves.
+        // The migration may be committed; or it was aborted while one shard was down, and the other shard has taken part in later moves.
         (Found::Prepared, _) | (_, Found::Prepared) => Action::InDoubt,
         (Found::After | Found::Gone, Found::After | Found::Gone) => Action::Abort,
     }
 }
 
-/// Ends a decided migration after a shard has lost its part, by a failover to a standby without it, or by restoring a backup:
-/// the range goes to the shard that has the documents. Where no part is lost, as [`next_action`].
+/// The action for a migration that is *running* in this catalog, and was begun by this router before its server was restarted, promoted or
+/// restored.
+///
+/// INVARIANT: like that of [`action_after_take_over`]. If both shards have prepared, none has committed, so either outcome is right, whatever was
+/// decided. The donor's part is rolled back before the recipient's: if the donor has committed meanwhile, the migration is completed.
+pub fn action_after_failover(donor: Found, recipient: Found) -> Action {
+    match (donor, recipient) {
+        (Found::Prepared, Found::Prepared) => Action::RollBackDonor,
+        _ => action_after_take_over(donor, recipient),
+    }
+}
+
+/// Ends a decided migration after a shard has lost its part, by a failover to a standby without it, or by restoring a backup: the range
+/// goes to the shard that has the documents. If no part is lost, the action is that of [`next_action`].
 ///
 /// The donor has them unless it has committed. The recipient has them, and perhaps later writes, once it has committed.
 pub fn salvage(donor: Part, recipient: Part) -> Action {
@@ -244,6 +260,19 @@ mod tests {
         ]) {
             for (recipient, action) in all.into_iter().zip(actions) {
                 assert_eq!(action_after_take_over(donor, recipient), action, "{donor:?} {recipient:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn after_a_failover_only_a_later_shard_leaves_a_doubt() {
+        let all = [Found::Before, Found::Prepared, Found::Committed, Found::After, Found::Gone];
+        for (donor, recipient) in all.into_iter().flat_map(|donor| all.map(|recipient| (donor, recipient))) {
+            let action = action_after_failover(donor, recipient);
+            if (donor, recipient) == (Found::Prepared, Found::Prepared) {
+                assert_eq!(action, Action::RollBackDonor);
+            } else {
+                assert_eq!(action, action_after_take_over(donor, recipient), "{donor:?} {recipient:?}");
             }
         }
     }

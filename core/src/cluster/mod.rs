@@ -9,6 +9,8 @@ pub mod merge;
 pub mod share;
 pub mod targeting;
 
+pub mod load;
+
 pub mod balancer;
 pub mod connection;
 pub mod deadlock;

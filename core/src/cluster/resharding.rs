@@ -108,7 +108,8 @@ mod tests {
         assert_eq!(State::parse("moved"), None);
     }
 
-    /// What a process may leave behind, and what the next one makes of it, however often a process dies.
+    /// What a process may leave behind when it dies: the state, and whether the copy, the old collection and the coordinator's own
+    /// tables exist.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     struct World {
         state: State,

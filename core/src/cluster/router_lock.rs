@@ -4,8 +4,8 @@
 //! retries. A holder that is silent for too long is gone, and loses the lock. If the holder is alive until the patience ends, it
 //! is the router, and the retrying database is a copy.
 //!
-//! INVARIANT: a holder loses its lock after [`SILENCE`] of the patience, and a database concludes that it is a copy only after all
-//! of it. So a restarted router outlasts the session that its crash left behind at a shard.
+//! INVARIANT: a silent holder loses its lock after the fraction [`SILENCE`] of the patience, and a database concludes that it is a copy
+//! only after the whole patience. So a restarted router outlasts the session that its crash left behind at a shard.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Which of these types are rows or columns of the catalog.
+//! Declares which types of this folder are rows or columns of the catalog.
 
 use super::chunk_map::{Chunk, ShardId};
 use super::handshake::Position;

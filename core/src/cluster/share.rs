@@ -6,7 +6,7 @@
 use crate::cluster::chunk_map::{Chunk, ShardId};
 use crate::error::{Kind, Result, error};
 
-/// The length of an upper bound that there is not.
+/// The length that stands for a missing upper bound.
 const OPEN: u32 = u32::MAX;
 
 /// Half-open ranges in key order; None: no upper end.
@@ -14,7 +14,7 @@ const OPEN: u32 = u32::MAX;
 pub struct Share(Vec<(Vec<u8>, Option<Vec<u8>>)>);
 
 impl Share {
-    /// The share of a shard in these chunks, which are all of the collection's, in key order. Neighbours become one range.
+    /// The share of a shard in these chunks: all chunks of the collection, in key order. Neighbours become one range.
     pub fn of(chunks: &[Chunk], shard: ShardId) -> Self {
         let mut ranges: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
         for (position, chunk) in chunks.iter().enumerate().filter(|(_, chunk)| chunk.shard == shard) {

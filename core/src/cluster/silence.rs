@@ -1,6 +1,6 @@
 //! Shards that do not answer: when to probe one, and how long to leave it alone afterwards.
 //!
-//! The caller passes the time, so that both can be tested without waiting.
+//! The caller passes the time, so that tests need not wait.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -9,19 +9,19 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 /// The longest description of a session that is kept, in characters.
-const DESCRIPTION: usize = 200;
+const MAX_DESCRIPTION: usize = 200;
 
 /// A shard's description of a session, which may be malicious, as one short line.
 #[must_use]
 pub fn shortened(description: &str) -> String {
-    description.chars().take(DESCRIPTION).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    description.chars().take(MAX_DESCRIPTION).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// What a shard says for the address of a session that has none.
 pub const OWN_MACHINE: &str = "the shard's machine";
 
-/// The address in a description of the session that holds the lock of a shard, as from where the shard sees it: `process 7 of this
-/// shard, from 10.0.0.1, since …`. None without such a description.
+/// Returns the address of the session that holds a shard's lock, as the shard sees it, from a description such as `process 7 of this shard,
+/// from 10.0.0.1, since …`. None for any other text.
 #[must_use]
 pub fn host_of(description: &str) -> Option<&str> {
     let (_, from) = description.split_once(" of this shard, from ")?;
@@ -56,11 +56,11 @@ impl FromStr for Identity {
 /// The router that a catalog names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registration {
-    /// the router's identity; empty until the first other shard is added
+    /// the router's identity; None until the first other shard is added
     pub router: Option<String>,
-    /// the reason why this database is known to be a copy
+    /// the reason why this database is known to be a copy; None if it is not
     pub copy: Option<String>,
-    /// the cluster has shards in other databases
+    /// true if the cluster has shards in other databases
     pub has_shards: bool,
 }
 
@@ -74,7 +74,8 @@ pub enum Standing {
 }
 
 impl Registration {
-    /// The role of the database with this catalog. Without other shards it is always a router: two of them share nothing.
+    /// The role of the database with this catalog. Without other shards it is always a router, even if it is a copy: a copy and its
+    /// original then share nothing.
     #[must_use]
     pub fn standing(&self, here: Identity) -> Standing {
         match (&self.router, &self.copy) {
@@ -115,7 +116,7 @@ mod tests {
     #[test]
     fn a_description_is_one_short_line() {
         assert_eq!(shortened("a\nb\tc"), "a b c");
-        assert_eq!(shortened(&"é".repeat(10_000)).chars().count(), DESCRIPTION);
+        assert_eq!(shortened(&"é".repeat(10_000)).chars().count(), MAX_DESCRIPTION);
     }
 
     #[test]

@@ -1,36 +1,38 @@
 //! What a database that becomes the router concludes from the reports of shards: the epochs that it writes, and its next numbers.
 //!
-//! Each router has an epoch, and each shard stores the one by which it knows its router; a router with a lower one is refused there. The two are
-//! equal, unless a shard has reported one that a take-over did not follow: then the catalog has a higher one for that shard alone.
+//! Each router has an epoch, and each shard stores the one by which it knows its router; a router with a lower one is refused there. The
+//! two are equal, unless a shard has reported one that a take-over did not follow: then the catalog has a higher one for that shard alone.
 //!
-//! A shard may be damaged or malicious. What one reports does not get far, neither to the other shards nor into the router's numbers.
+//! A shard may be damaged or malicious. So the effect of a single report on the other shards and on the router's numbers is limited.
 //!
 //! INVARIANTS:
 //! * No epoch of a shard ever falls.
-//! * A router that takes over raises the epoch at each shard that it reaches. So every router that such a shard has accepted learns that it was
-//!   replaced, whatever other shards report; unless its epoch is higher, by a take-over that did not reach the shard: then that router gets it.
-//! * One shard raises the epochs of others by [`FOLLOWED`] in a take-over at most, and numbers by [`FOLLOWED_NUMBERS`].
+//! * A router that takes over raises the epoch at each shard that it reaches. So every router that such a shard has accepted learns that it
+//!   was replaced, whatever other shards report. The exception is a router whose epoch is higher, from a take-over that did not reach the
+//!   shard: the shard goes to that router.
+//! * In one take-over, one shard raises the epochs of others by at most [`FOLLOWED`], and numbers by at most [`FOLLOWED_NUMBERS`].
 //! * Whatever shards report below [`LAST`], an administrator can take them over.
 //!
-//! A router's own epoch is not always higher than those of all before it. It is another one, but for the chance of one in [`STEP`].
+//! A router's own epoch is not always higher than those of all routers before it. It differs from theirs, except with a probability of one
+//! in [`STEP`].
 
 use super::prepared_name::FIRST_EPOCH;
 
-/// How far the next number of a collection or index follows what a shard has.
+/// The most by which a shard's numbers raise the next number of a collection or index.
 const FOLLOWED_NUMBERS: i64 = 100_000;
 
-/// What a router can write is lower, but for a shard that has reported an epoch just below it.
+/// The epochs that routers write are lower, except at a shard that has reported an epoch just below this one.
 const LAST: i64 = 1 << 30;
 
-/// A take-over raises epochs by a random number up to this one. Two databases that take over while each reaches other shards must not get the
-/// same epoch: a shard would accept both.
+/// A take-over raises epochs by a random number up to this one. Two databases that take over while each reaches other shards must not get
+/// the same epoch: a shard would accept both.
 pub const STEP: i64 = 1 << 16;
 
-/// How far the router's own epoch follows the report of a shard: by 32 take-overs that it does not know, or more.
+/// The most by which a shard's report raises the router's own epoch: at least 32 take-overs that the router does not know of.
 const FOLLOWED: i64 = 32 * STEP;
 
-/// Beyond this distance others may have taken over so often, or the shard is damaged. An administrator must decide. It is larger than what a
-/// take-over that was interrupted has added.
+/// If a shard is ahead by more than this, other routers have taken over very often, or the shard is damaged: an administrator must decide.
+/// A take-over that was interrupted has added less.
 const FAR: i64 = 64 * STEP;
 
 /// What a shard reports about its router.
@@ -62,7 +64,7 @@ impl Report {
     }
 }
 
-/// The epoch of a router that takes over: `own` is its epoch before, `random` at least 0 and less than [`STEP`]. None if there is none left.
+/// The epoch of a router that takes over: `own` is its epoch before, `random` at least 0 and less than [`STEP`]. None if no epoch is left.
 #[must_use]
 pub fn epoch_of_router(own: i64, reports: &[Report], random: i64) -> Option<i64> {
     let near = reports.iter().map(|report| report.found).filter(|found| *found <= own + FOLLOWED);
@@ -128,7 +130,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the last shard reports in between, and whichever shards are reached.
+        /// Holds whatever the last shard reports in between, and whichever shards are reached.
         #[test]
         fn one_damaged_shard_decides_nothing(
             steps in prop::collection::vec((0..3_usize, prop::array::uniform4(any::<bool>()), any::<bool>(), 0..STEP,

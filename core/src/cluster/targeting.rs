@@ -23,8 +23,8 @@ pub fn key_ranges(pattern: &KeyPattern, filter: &Filter) -> KeyRanges {
     compound_ranges(pattern, |path| filter.ranges_within(path))
 }
 
-/// The least shard key that a matching document can have, as far as the filter's text alone says: the same whenever and by whomever it is
-/// parsed, whatever its expressions are computed from.
+/// The least shard key that a matching document can have, by the filter's text without its expressions. So the result is the same whenever
+/// and by whomever the text is parsed.
 pub fn least_key_as_written(pattern: &KeyPattern, filter: &Filter) -> Vec<u8> {
     let ranges = compound_ranges(pattern, |path| filter.ranges_as_written(path));
     ranges.hull().map(|hull| hull.lo).unwrap_or_default()
@@ -43,8 +43,8 @@ pub fn has_regex(pattern: &KeyPattern, filter: &Filter) -> bool {
     pattern.fields.iter().any(|(path, _)| filter.ranges_within(path).as_slice().iter().any(is_regex))
 }
 
-/// True if the filter matches every document with its [`exact_key`], so documents need not be read to evaluate it. With `gives_id`
-/// the filter gives one `_id` by equality, too, and matches every document with both.
+/// True if the filter matches every document with its [`exact_key`], so documents need not be read to evaluate it. With `gives_id`, the
+/// filter also gives one `_id` by equality; then true if it matches every document with both.
 pub fn key_decides(pattern: &KeyPattern, filter: &Filter, gives_id: bool) -> bool {
     let ranged = pattern.fields.iter().filter(|(_, kind)| *kind == FieldKind::Ranged).map(|(path, _)| path.as_str());
     let paths: Vec<&str> = ranged.chain(gives_id.then_some("_id")).collect();

@@ -55,7 +55,7 @@ impl ZoneMap {
         self.0.is_empty()
     }
 
-    /// The range that covers all of `[min, max)`.
+    /// The range that covers all of `[min, max)`, if there is one.
     pub fn covering(&self, min: &[u8], max: &[u8]) -> Option<&ZoneRange> {
         let behind = self.0.partition_point(|range| range.min.as_slice() <= min);
         let range = self.0.get(behind.checked_sub(1)?)?;

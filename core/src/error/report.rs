@@ -59,7 +59,7 @@ impl Error {
     }
 }
 
-/// MongoDB's code and name, as a DETAIL begins with.
+/// MongoDB's code and name, with which a DETAIL begins.
 fn code_text(kind: Kind) -> String {
     format!("MongoDB error {} ({}).", kind.code(), kind.name())
 }

@@ -21,7 +21,7 @@ pub mod class {
     pub const ROLLBACK: &[u8] = b"40";
     /// Missing memory, storage or connections.
     pub const RESOURCES: &[u8] = b"53";
-    /// An intervention of an operator's.
+    /// An operator's intervention.
     pub const INTERVENTION: &[u8] = b"57";
     /// A server that ends the session, or does not accept one.
     pub const SHUTDOWN: &[u8] = b"57P";
@@ -50,7 +50,7 @@ sqlstates! {
     REFUSED_CONNECTION = "08004";
     CONNECTION_FAILURE = "08006";
     TRANSACTION_RESOLUTION_UNKNOWN = "08007";
-    /// An answer that is not as agreed.
+    /// An answer that violates the protocol.
     PROTOCOL_VIOLATION = "08P01";
     FEATURE_NOT_SUPPORTED = "0A000";
     NUMERIC_VALUE_OUT_OF_RANGE = "22003";

@@ -4,7 +4,8 @@ use crate::budget;
 use crate::values::document::value::Value;
 use std::collections::HashMap;
 
-/// A document that is being built, of values that were nested as deep before.
+/// A document that is being built. INVARIANT: its values come from documents in which they were nested at least as deep, so it is not too
+/// deep.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DocumentBuilder {
     fields: Vec<(String, Value)>,

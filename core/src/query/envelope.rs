@@ -13,13 +13,13 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// The environment.
+/// The field with the environment.
 const ENVIRONMENT: &str = "$setting";
-/// The results of a projection keep the order of fields.
+/// The field that says that a projection's results keep the order of fields.
 const ORDERED: &str = "$ordered";
-/// The filter, the projection or the sort.
+/// The field with the filter, the projection or the sort.
 const INNER: &str = "$of";
-/// The filter that chose the documents, beside a projection that needs it.
+/// The field with the filter that chose the documents, for a projection that needs it.
 pub(crate) const FILTER: &str = "$filter";
 
 /// Wraps the text of a filter, projection or sort with its environment, and for a positional projection with the text of the
@@ -61,7 +61,8 @@ const NOW: &str = "now";
 const ROLES: &str = "roles";
 
 impl Environment {
-    /// Parses the collation and the variables of a statement; the session offers time and roles.
+    /// Parses the collation and the variables of a statement. Time and roles are taken from the session when a part of the statement uses
+    /// them.
     ///
     /// # Errors
     /// As [`Environment::parse`].
@@ -78,7 +79,7 @@ impl Environment {
     /// The environment for a pipeline that a stage of the statement runs over another collection.
     ///
     /// # Errors
-    /// None that the statement has not had.
+    /// None: the statement's environment was parsed before.
     pub fn within(&self) -> Result<Environment> {
         self.part(self.as_json())
     }
@@ -96,7 +97,7 @@ impl Environment {
         self.part(given)
     }
 
-    /// The environment of a part of the statement.
+    /// An environment with these collation and variables in JSON, and with the same session.
     fn part(&self, given: Json) -> Result<Environment> {
         let Some(Offer { session, uses_now, roles, .. }) = self.offer.as_deref() else { return Self::parse(&given) };
         let given = Some(given).filter(|given| given.as_object().is_some_and(|fields| !fields.is_empty()));
@@ -182,7 +183,7 @@ impl Environment {
     }
 
     /// The environment as JSON that [`Environment::parse`] reads.
-    pub fn as_json(&self) -> Json {
+    fn as_json(&self) -> Json {
         let collation = self.collator().map(|collator| collator.definition());
         let variables = self.variables.iter().map(|(name, binding)| {
             let json = match binding {
@@ -200,7 +201,7 @@ impl Environment {
         json
     }
 
-    /// The JSON that [`Environment::parse`] reads; None for an empty environment.
+    /// Returns JSON for [`Environment::parse`] with those parts that are given; None if none is.
     pub fn to_json(collation: Option<&Json>, variables: Option<&Json>, now: Option<i64>) -> Option<Json> {
         let mut fields = Map::new();
         fields.extend(collation.map(|json| (COLLATION.to_owned(), json.clone())));

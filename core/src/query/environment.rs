@@ -20,12 +20,12 @@ pub struct Session {
     pub roles: fn() -> Result<Vec<String>>,
 }
 
-/// What a session offers, and what of it the parts of a statement have used.
+/// What a session offers, and which of that the parts of a statement have used.
 #[derive(Debug)]
 pub(super) struct Offer {
     pub(super) session: Session,
     pub(super) uses_now: AtomicBool,
-    /// once they have been used
+    /// set when they are first used
     pub(super) roles: OnceLock<Vec<String>>,
     /// the JSON of the statement's collation and variables
     pub(super) given: Option<Json>,
@@ -36,7 +36,7 @@ pub(super) struct Offer {
 pub(crate) enum Binding {
     /// a value
     Value(Value),
-    /// no value, as of a field that is not there
+    /// no value, as for a missing field
     Missing,
     /// a value that is known only when the pipeline runs: expressions are checked, but not evaluated
     Open,
@@ -51,9 +51,9 @@ pub struct Environment {
     pub(super) now: Option<i64>,
     /// the names of the roles that the user is a member of
     pub(super) roles: Option<Vec<String>>,
-    /// of an environment that was made from a session: time and roles that it has not itself
+    /// the session that an environment was made from: used for a time and roles that the environment does not have itself
     pub(super) offer: Option<Arc<Offer>>,
-    /// the expressions are those of `$group`
+    /// true if the expressions are those of `$group`
     pub(super) in_group: bool,
 }
 
@@ -63,7 +63,7 @@ impl Environment {
         self.collator.as_ref()
     }
 
-    /// The statement's time, in milliseconds since 1970, if it is given.
+    /// The statement's time, in milliseconds since 1970; None if the environment has neither a time nor a session.
     pub(crate) fn now(&self) -> Option<i64> {
         self.now.or_else(|| {
             let offer = self.offer.as_ref()?;
@@ -77,7 +77,8 @@ impl Environment {
         self.offer.as_ref().is_some_and(|offer| offer.uses_now.load(Ordering::Relaxed))
     }
 
-    /// The value of `$$USER_ROLES`, if the roles are given: documents in MongoDB's form, all of the database `admin`.
+    /// The value of `$$USER_ROLES`: documents in MongoDB's form, all of the database `admin`. None if the environment has neither roles nor
+    /// a session.
     ///
     /// # Errors
     /// Those of [`Session::roles`].
@@ -117,7 +118,7 @@ impl Environment {
         environment
     }
 
-    /// A variable of `let`.
+    /// A variable of `let`; None if it is not defined.
     pub(crate) fn variable(&self, name: &str) -> Option<&Binding> {
         self.variables.get(name)
     }

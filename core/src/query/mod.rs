@@ -1,5 +1,5 @@
-//! The query language over one document: expressions, accumulators, filters, projections, sorts, stages, updates, index keys. No
-//! module knows of shards.
+//! The query language: expressions, accumulators, filters, projections, sorts, stages, updates, index keys, validators. No module knows
+//! about shards.
 
 pub(crate) mod direction;
 pub(crate) mod document_builder;

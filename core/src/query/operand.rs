@@ -127,7 +127,8 @@ impl<'a> Operand<'a> {
         }
     }
 
-    /// Calls back with a view of the value; undefined looks like null, a symbol like its string. Missing has none.
+    /// Calls `use_view` with a view of the value, in which undefined looks like null, and a symbol like its string. None if the value is
+    /// missing.
     pub(crate) fn with_view<R>(&self, use_view: impl FnOnce(View<'_>) -> R) -> Option<R> {
         match self {
             Operand::Missing => None,
@@ -137,7 +138,7 @@ impl<'a> Operand<'a> {
         }
     }
 
-    /// Calls back with a view of the value, unless it is missing.
+    /// Calls `find` with a view of the value, unless it is missing.
     fn find<R>(&self, find: impl FnOnce(View<'_>) -> Option<R>) -> Option<R> {
         self.with_view(find).flatten()
     }
@@ -221,17 +222,17 @@ impl<'a> Operand<'a> {
         }
     }
 
-    /// An integer of 64 bits, in any type of number.
+    /// The value as a 64-bit integer, for any type of number; None if it is no such integer.
     pub(crate) fn int64(&self) -> Option<i64> {
         self.number()?.as_i64()
     }
 
-    /// An integer of 32 bits, in any type of number.
+    /// The value as a 32-bit integer, for any type of number; None if it is no such integer.
     pub(crate) fn int32(&self) -> Option<i64> {
         self.int64().filter(|value| i32::try_from(*value).is_ok())
     }
 
-    /// A string's text; None for symbols too.
+    /// The text of a string; None for other types, including symbols.
     pub(crate) fn text(&self) -> Option<&str> {
         match (self, self.owned()) {
             (Operand::Stored(RawValue::String(text)), _) => Some(text),
@@ -300,7 +301,7 @@ impl<'a> Operand<'a> {
         found.unwrap_or(Operand::Missing)
     }
 
-    /// A document's fields, in jsonb's order where they are stored.
+    /// A document's fields; None for other values. Those of a stored document are in the order that it keeps, or else in jsonb's.
     pub(crate) fn into_fields(self) -> Option<Vec<(String, Operand<'a>)>> {
         match self {
             Operand::Stored(raw) => {
@@ -343,7 +344,7 @@ impl<'a> Operand<'a> {
                 budget::step();
                 item.at(path).into_option()
             });
-            // Not deeper than the array that it is taken from.
+            // Its nesting is not deeper than that of the array that it is taken from.
             return Operand::Made(Value::fixed_array(found.collect()));
         }
         let (head, rest) = path::split(path);
@@ -394,7 +395,7 @@ impl<'a> Operand<'a> {
         }
     }
 
-    /// Missing and undefined stand between MinKey and null.
+    /// The rank of missing and undefined, between MinKey and null; None for other values.
     fn rank(&self) -> Option<u8> {
         let undefined = match self {
             Operand::Missing => true,

@@ -4,7 +4,7 @@
 //! lead through arrays at any depth: each embedded document is projected, and an inclusion drops other elements.
 //!
 //! `$slice`, `$elemMatch` and a positional path choose elements of an array. A projection of `$slice` alone keeps the other fields;
-//! one of the others alone drops them. Expressions and literals add fields to the included ones.
+//! `$elemMatch` or a positional path alone drops them. Expressions and literals add fields to the included ones.
 //!
 //! The stages `$project`, `$unset` and `$addFields` of a pipeline are projections, too.
 
@@ -14,7 +14,7 @@ mod tree;
 mod parse;
 
 use self::parse::{Dialect, Parser};
-use self::tree::{Mode, ProjectionNode, Tree, computes, ends, is_positional, is_read, leaves};
+use self::tree::{Mode, ProjectionNode, Tree, collect_read, computes, ends, is_positional, leaves};
 use crate::budget::{self, Evaluation};
 use crate::error::{Error, Kind, Result, bail, error};
 use crate::query::envelope;
@@ -38,13 +38,13 @@ use std::sync::Arc;
 pub struct Projection {
     mode: Mode,
     fields: Tree,
-    /// the included fields in the order of jsonb, if it does nothing but choose fields at the top
+    /// the included fields in the order of jsonb, if the projection only includes top-level fields; else None
     chosen: Option<Vec<String>>,
     collator: Option<Arc<Collator>>,
     /// the filter of the documents, if a path refers to the element by which they match
     filter: Option<Filter>,
     positional: bool,
-    /// documents keep the order of their fields, also those that had none
+    /// true if results keep an order of fields, even of documents that keep none
     ordered: bool,
 }
 
@@ -56,7 +56,8 @@ impl Projection {
     /// `Location31249` and `Location31250` for a path that collides with another, `Location51270` for `{"a": {}}`,
     /// `Location28724` for `$slice`, `Location31274` and `Location31275` for `$elemMatch`, `Location31276` for a second
     /// positional path, `Location31255` and `Location31256` for one beside `$elemMatch`, `Location31271`,
-    /// `Location31308`, `Location31394` and `Location31395` for a misplaced one, `Location31310` for a literal beside exclusions, `Location31325` for an unknown operator, those of field paths, of filters and of expressions, `NotImplemented` for `$meta`.
+    /// `Location31308`, `Location31394` and `Location31395` for a misplaced one, `Location31310` for a literal beside exclusions,
+    /// `Location31325` for an unknown operator, those of field paths, of filters and of expressions, `NotImplemented` for `$meta`.
     pub fn parse(json: &Json) -> Result<Projection> {
         Projection::parse_in(json, &Environment::default())
     }
@@ -162,7 +163,7 @@ impl Projection {
         self.positional
     }
 
-    /// The included paths, if it does nothing else.
+    /// The included paths, sorted; None if the projection does anything but include fields.
     pub fn included(&self) -> Option<Vec<String>> {
         let _evaluation = Evaluation::begin();
         let mut paths = Vec::new();
@@ -171,8 +172,8 @@ impl Projection {
         included.then_some(paths)
     }
 
-    /// The paths that computed fields read; None for the whole document. A computed field below another one, beside included fields,
-    /// comes once for each element of the arrays that are there.
+    /// The paths that computed fields read; None for the whole document. In a projection that includes fields, a computed field below
+    /// another field is added to each element of the arrays on its path, so the top-level field is read, too.
     pub(crate) fn fields_read(&self) -> Option<BTreeSet<String>> {
         let mut paths = BTreeSet::new();
         if self.mode == Mode::Include {
@@ -182,10 +183,10 @@ impl Projection {
                 .filter(|(_, node)| matches!(node, ProjectionNode::Branch(fields) if computes(fields)));
             paths.extend(above.map(|(name, _)| name.clone()));
         }
-        is_read(&self.fields, &mut paths).then_some(paths)
+        collect_read(&self.fields, &mut paths).then_some(paths)
     }
 
-    /// The paths whose values may change; with true, the paths whose values do not change.
+    /// Returns paths, and true if the values at these paths do not change (all others may), or false if they may change (no others do).
     pub(crate) fn fields_written(&self) -> (BTreeSet<String>, bool) {
         let includes = self.mode == Mode::Include;
         let mut paths = BTreeSet::new();
@@ -239,7 +240,7 @@ impl Assignments {
         Ok(Assignments { fields: parser.fields, paths: paths.iter().map(|path| (*path).to_owned()).collect() })
     }
 
-    /// True for the error of paths that are in each other's way.
+    /// True for the error of a path that occurs twice, or is a prefix of another one.
     pub(crate) fn is_collision(error: &Error) -> bool {
         matches!(error.kind, Kind::Location(31249 | 31250))
     }
@@ -299,7 +300,7 @@ struct Context<'a> {
     collator: Option<&'a Collator>,
     /// the array element by which the document matched
     position: Option<usize>,
-    /// the values of fields
+    /// the values of [`ProjectionNode::Given`]
     given: &'a [Option<Value>],
 }
 

@@ -23,7 +23,7 @@ use std::sync::Arc;
 pub struct Sort {
     /// dotted path, and true for descending
     pub fields: Vec<(String, bool)>,
-    /// how strings compare; None for bytewise
+    /// the collation of strings; None: they are compared bytewise
     pub collator: Option<Arc<Collator>>,
 }
 
@@ -78,9 +78,10 @@ impl Sort {
         Ok(Sort { fields: fields.collect::<Result<_>>()?, collator: environment.collator().cloned() })
     }
 
-    /// The document's sort key: keys compare bytewise as the documents do. Descending fields are inverted byte by byte. An array
-    /// sorts by its least element in ascending order, and by its greatest element in descending order; several fields of one array
-    /// by those of one element, whose key is the least. An empty array sorts below null. A missing field counts as null.
+    /// The document's sort key. The bytewise order of keys is the order of the sort, as the bytes of descending fields are inverted. An
+    /// array sorts by its least element in ascending order, and by its greatest element in descending order; several fields that lead into
+    /// one array have the values of the same element, the one that gives the least key. An empty array sorts below null. A missing field
+    /// counts as null.
     ///
     /// # Errors
     /// `BadValue` if two fields lead into different arrays.
@@ -104,7 +105,7 @@ impl Sort {
                 invert(&mut key[start..]);
             }
         }
-        // With one array, its best value is in the least key. With more, the values must be of the same element.
+        // If one field leads into an array, its best value is in the least key. If several do, their values must be of the same element.
         if arrays > 1 {
             key.truncate(start);
             key.extend(ArrayKeys::least(self, document)?.bytes);
@@ -168,7 +169,7 @@ struct ArrayKeys<'s> {
     count: usize,
 }
 
-/// The largest number of keys of a document. Paths with positions make a key of each combination of elements of several arrays.
+/// The largest number of keys of a document. Nested arrays have a key for each combination of their elements.
 const MAX_KEYS: usize = 100_000;
 
 impl<'s> ArrayKeys<'s> {
@@ -246,7 +247,7 @@ fn position_of<'a, 'p>(value: RawValue<'a>, rest: Option<&'p str>) -> Position<'
     }
 }
 
-/// The element that the path below an array names, and the path below that.
+/// The array element that a path begins with by its position, and the rest of the path; None if there is no such element.
 fn element_at<'a, 'p>(array: RawArray<'a>, path: &'p str) -> Option<(RawValue<'a>, Option<&'p str>)> {
     let (head, rest) = path::split(path);
     let element = path::array_index(head).and_then(|index| array.get(index))?;
@@ -316,9 +317,9 @@ impl Field<'_> {
     }
 }
 
-/// Calls `offer` with each value at a path, and at least once; true if there is an array on the path. The values are those of
-/// MongoDB's index keys: of an array at the end of the path its elements; of an array on the path the values in each element, or in
-/// the one that a numeric component names.
+/// Calls `offer` with each value at a path, and at least once; true if there is an array on the path. The values are those of MongoDB's
+/// index keys: for an array at the end of the path, its elements; for an array on the path, the values in each element, or in the one that
+/// a numeric component names.
 fn visit<'a>(object: RawObject<'a>, path: &str, offer: &mut impl FnMut(Candidate<'a>)) -> bool {
     visit_at(position_in(object, path), offer)
 }

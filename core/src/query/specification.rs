@@ -68,7 +68,7 @@ const FIELDS: &[(&str, Role)] = &[
     ("deleteMany", Role::Request),
 ];
 
-/// How often an operator may be given where a repetition is written as a negation of a negation: filters nest at most 100 deep.
+/// The most times that an operator may be given where repetitions are written as double negations, since filters nest at most 100 deep.
 const MAX_NEGATIONS: usize = 50;
 
 /// Operators of filters that stand where a field can stand.
@@ -82,11 +82,11 @@ pub fn parse(text: &str) -> Result<Json> {
     read(text, Role::Plain).map(|(value, _)| value)
 }
 
-/// Reads a text. The second part is the equal text that names each field once, if the given one does not.
+/// Reads a text. The second part is an equal text that names each field once; None if the given text does so itself.
 ///
 /// # Errors
-/// `FailedToParse` for malformed JSON, `Overflow` for a value that is nested too deeply. For a field that is given twice: `Location40323` in a stage, `Location31250` in a projection,
-/// `ConflictingUpdateOperators` for a path of an operator, `Location40413` elsewhere.
+/// `FailedToParse` for malformed JSON, `Overflow` for a value that is nested too deeply. For a field that is given twice: `Location40323`
+/// in a stage, `Location31250` in a projection, `ConflictingUpdateOperators` for a path of an operator, `Location40413` elsewhere.
 pub fn read(text: &str, role: Role) -> Result<(Json, Option<String>)> {
     let malformed = |failure: Failure| match failure {
         Failure::TooDeep => error!(Kind::Overflow, "{failure}"),
@@ -103,8 +103,8 @@ pub fn read(text: &str, role: Role) -> Result<(Json, Option<String>)> {
     }
 }
 
-/// As [`read`], of a document in BSON. If the field `left` is an array of documents, it is left empty, and the documents' bytes are
-/// returned beside it.
+/// As [`read`], of a document in BSON. If the field `left` is an array of documents, the result has an empty array instead, and the
+/// documents' bytes are returned separately.
 ///
 /// # Errors
 /// `InvalidBSON`, `DocumentTooDeep`; for a field that is given twice those of [`read`].
@@ -119,7 +119,7 @@ pub fn read_bson<'a>(bytes: &'a [u8], role: Role, left: Option<&str>) -> Result<
 fn resolve(tree: Tree, role: Role) -> Result<Json> {
     match (tree, role) {
         (Tree::Scalar(value), _) => Ok(value),
-        // A list of filters, operations, stages or values. A replacement in the form of a pipeline is a list of stages.
+        // A list of filters, operations, stages or values. An update that is an array is a pipeline.
         (Tree::Array(items), _) => {
             let role = if role == Role::Update { Role::Pipeline } else { role };
             items.into_iter().map(|item| resolve(item, role)).collect()
@@ -142,10 +142,10 @@ fn sorts_by(operator: &str) -> bool {
         || ["$setWindowFields", "$fill", "$sortArray"].contains(&operator)
 }
 
-/// Fields of requests that contain documents.
+/// Fields of requests that contain documents, which [`check_unordered`] accepts.
 const DOCUMENTS: &[&str] = &["document", "documents"];
 
-/// Checks a specification that comes from jsonb, which does not keep the order of fields: it may have no order of several fields.
+/// Checks a specification that comes from jsonb, which does not keep the order of fields: an order of several fields is refused.
 ///
 /// # Errors
 /// `BadValue`.
@@ -214,7 +214,7 @@ fn split(fields: Vec<(String, Tree)>) -> Vec<Vec<(String, Tree)>> {
     objects
 }
 
-/// A filter; what is given twice becomes the branches of an `$and`.
+/// A filter; conditions that are given twice become branches of an `$and`.
 fn filter(fields: Vec<(String, Tree)>) -> Result<Json> {
     if is_extended(&fields) {
         return resolve(Tree::Object(fields), Role::Plain);
@@ -283,7 +283,7 @@ fn condition(tree: Tree) -> Result<Json> {
     match tree {
         Tree::Object(fields) if !is_operators(&fields) || LOGICAL.contains(&fields[0].0.as_str()) => filter(fields),
         Tree::Object(operators) => {
-            // Here is no place for an $and. A condition is equal to the negation of its negation.
+            // `$and` is not allowed here. So each further condition is added as the negation of its negation.
             let conditions = split(operators);
             ensure!(
                 conditions.len() <= MAX_NEGATIONS,

@@ -11,24 +11,25 @@ use crate::values::document::value::Value;
 use serde_json::{Map, Value as Json, json};
 use std::time::SystemTime;
 
-/// The names of a definition's fields.
+/// The field of a definition with the filter.
 pub const VALIDATOR: &str = "validator";
-/// As [`VALIDATOR`].
+/// The field of a definition with the [`Level`].
 pub const LEVEL: &str = "validationLevel";
-/// As [`VALIDATOR`].
-pub const ACTION: &str = "validationAction";
-/// As [`VALIDATOR`]: the collation by which the validator compares strings.
+/// The field of a definition with the [`Action`].
+const ACTION: &str = "validationAction";
+/// The field of a definition with the collation by which strings are compared.
 pub const COLLATION: &str = "collation";
 /// The name of [`Level::Off`].
 pub const OFF: &str = "off";
 
-/// The size of an `_id` that is reported.
-const MOST_ID_BYTES: usize = 512;
-/// The size of a report: with what a shard puts before it, less than a router keeps of a shard's texts.
-pub const MOST_INFO_BYTES: usize = 14 << 10;
-/// How deep a report is nested: a router can read it, and put it into a reply.
-pub const MOST_INFO_DEPTH: usize = 64;
-/// The names of a report's own fields.
+/// The largest `_id` that a report includes, in bytes of JSON text.
+const MAX_ID_BYTES: usize = 512;
+/// The largest report, in bytes of text. With the text that a shard puts before it, it is below the length at which a router cuts off a
+/// shard's texts (`MAX_TEXT`).
+pub const MAX_INFO_BYTES: usize = 14 << 10;
+/// The deepest nesting of a report, so that a router can parse it and put it into a reply.
+pub const MAX_INFO_DEPTH: usize = 64;
+/// The bytes that a report's own field names and braces take, at most.
 const FRAME_BYTES: usize = 80;
 
 /// Which writes are checked.
@@ -56,7 +57,7 @@ pub enum Action {
 /// The levels, by their names.
 pub const LEVELS: &[(&str, Level)] = &[(OFF, Level::Off), ("strict", Level::Strict), ("moderate", Level::Moderate)];
 /// The actions, by their names.
-pub const ACTIONS: &[(&str, Action)] =
+const ACTIONS: &[(&str, Action)] =
     &[("error", Action::Error), ("warn", Action::Warn), ("errorAndLog", Action::ErrorAndLog)];
 
 /// A parsed validator.
@@ -65,7 +66,7 @@ pub struct Validator {
     json: Json,
     filter: Filter,
     collation: Option<Json>,
-    /// it uses the time, so it is parsed anew for each document
+    /// true if the filter uses the time; it is then parsed again for each document
     is_timed: bool,
     /// which writes are checked
     pub level: Level,
@@ -73,7 +74,7 @@ pub struct Validator {
     pub action: Action,
 }
 
-/// What a document violates.
+/// Describes why a document is not valid.
 #[derive(Debug)]
 pub struct Violation {
     id: Json,
@@ -82,10 +83,10 @@ pub struct Violation {
 }
 
 impl Violation {
-    /// MongoDB's `errInfo`. Its text has at most [`MOST_INFO_BYTES`], and its JSON is nested at most [`MOST_INFO_DEPTH`] deep.
+    /// MongoDB's `errInfo`. Its text has at most [`MAX_INFO_BYTES`], and its JSON is nested at most [`MAX_INFO_DEPTH`] deep.
     pub fn info(&self) -> Json {
-        let mut left = MOST_INFO_BYTES - MOST_ID_BYTES - FRAME_BYTES;
-        let details = shortened(&self.details, MOST_INFO_DEPTH - 1, &mut left);
+        let mut left = MAX_INFO_BYTES - MAX_ID_BYTES - FRAME_BYTES;
+        let details = shortened(&self.details, MAX_INFO_DEPTH - 1, &mut left);
         let is_whole = details.as_ref() == Some(&self.details);
         let mut info = json!({"failingDocumentId": self.id, "details": details.unwrap_or_default()});
         if self.truncated || !is_whole {
@@ -95,7 +96,8 @@ impl Violation {
     }
 }
 
-/// The beginning of some JSON: what takes at most `left` bytes as text, and is nested at most `depth` deep. None if nothing fits.
+/// Shortens JSON to at most `left` bytes of text and `depth` levels. Arrays keep their first elements, objects those fields that fit. None
+/// if nothing fits.
 fn shortened(json: &Json, depth: usize, left: &mut usize) -> Option<Json> {
     let take = |left: &mut usize, bytes: usize| {
         let rest = left.checked_sub(bytes);
@@ -160,7 +162,8 @@ impl Validator {
         Ok(Validator { json: json.clone(), filter, collation, is_timed: environment.uses_now(), level, action })
     }
 
-    /// What a document violates that is to be stored; `before` is its old form, None if it is new. None: it may be stored.
+    /// Returns the violation of a document that is to be stored; None if there is none to report. `before` is the document that it
+    /// replaces, None for an insert.
     ///
     /// A condition that cannot be evaluated is violated.
     pub fn violation(&self, before: Option<RawObject<'_>>, after: RawObject<'_>) -> Option<Violation> {
@@ -174,8 +177,8 @@ impl Validator {
         Some(self.describe(after))
     }
 
-    /// True if a new document must not be stored, or would be reported.
-    pub fn refuses_new(&self, document: RawObject<'_>) -> bool {
+    /// True if an insert of the document would violate the validator, whatever the [`Action`].
+    pub fn is_violated_by_new(&self, document: RawObject<'_>) -> bool {
         let _evaluation = Evaluation::begin();
         self.level != Level::Off && !self.accepts(document)
     }
@@ -189,13 +192,13 @@ impl Validator {
         self.filter.matches(document)
     }
 
-    /// What a document violates that is not accepted.
+    /// Describes what a document violates. The document is one that the validator does not accept.
     pub fn describe(&self, document: RawObject<'_>) -> Violation {
         let environment = environment(self.collation.as_ref()).unwrap_or_default();
         let mut report = Report::new(&environment);
         let details = Json::Object(report.of_filter(&self.json, document, false));
         let id = document.get("_id").map_or(Json::Null, |id| ext_json::to_json(&Value::from_raw(id)));
-        let is_long = id.to_string().len() > MOST_ID_BYTES;
+        let is_long = id.to_string().len() > MAX_ID_BYTES;
         let id = if is_long { Json::Null } else { id };
         Violation { id, details, truncated: report.truncated || is_long }
     }

@@ -34,7 +34,7 @@ pub fn window_functions() -> impl Iterator<Item = &'static str> {
     WINDOW_FUNCTIONS.iter().map(|operator| operator.name)
 }
 
-/// The stages of pipelines; with true, those that an update may have.
+/// The stages of pipelines, each with true if an update may have it.
 pub fn stages() -> impl Iterator<Item = (&'static str, bool)> {
     STAGES.iter().filter(|stage| !stage.is_internal).map(|stage| (stage.name, stage.in_updates))
 }

@@ -1,6 +1,6 @@
-//! Whether a statement runs again after a shard has refused it because its chunk map was stale: with which map, how soon, and how often.
-//! Pure: what it asks of the catalog and of the clock are questions to its [`Surroundings`], asked in this order and only when the answer
-//! is needed.
+//! Decides whether a statement runs again after a shard has refused it, for example because its chunk map was stale: with which map, how
+//! soon, and how often. It is pure: it learns about the catalog and the clock only from its [`Surroundings`], and asks each question, in
+//! the order below, only when the answer is needed.
 //!
 //! ```text
 //! the shard's first host was refused ───────► again, at once
@@ -14,25 +14,25 @@
 //!
 //! # Invariants
 //! - A foreseen map is used for one attempt, and only while the catalog has the map from which it was made.
-//! - After an attempt with a foreseen map, a shard's refusal does not make it suspect of having lost commits.
+//! - A shard that refuses an attempt with a foreseen map is not suspected of having lost commits.
 
 use crate::cluster::handshake::REFUSED_AHEAD;
 use crate::error::sqlstate::{self, SqlState};
 use crate::error::{Error, Result, Retry};
 use std::time::Duration;
 
-/// How long a statement waits for a move that is being decided.
+/// How long a statement waits at most for a move that is being decided.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-/// How long it waits if the catalog knows of no move that could explain the disagreement.
+/// How long a statement waits at most if the catalog knows of no move that could explain the disagreement.
 pub const MISMATCH_PATIENCE: Duration = Duration::from_secs(2);
 /// A statement that waits for a decided move tries to complete it this often.
 const COMPLETION_INTERVAL: Duration = Duration::from_millis(500);
-/// The first wait for a newer map, or for shards to accept the foreseen one. A short pause keeps the statements that a move has
-/// blocked from taking the processors which the end of the move needs.
+/// The first wait for a newer map, or for shards to accept the foreseen one. Without pauses, the statements that a move has blocked would
+/// take the processors that the move needs to finish.
 const FIRST_PAUSE_MS: u64 = 8;
 const LAST_PAUSE_MS: u64 = 50;
 
-/// SQLSTATE of a disagreement that no move explains. Clients run statements again that fail with 40001, and would do so for ever.
+/// SQLSTATE of a disagreement that no move explains. With 40001, clients would run the statement again for ever.
 pub const LASTING: SqlState = sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE;
 
 /// The map that decided moves will make.
@@ -40,7 +40,7 @@ pub const LASTING: SqlState = sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE;
 pub struct Foreseen {
     /// the revision of the catalog's map from which it was made
     pub revision: i64,
-    /// a move was decided so long ago that its coordinator may have ended
+    /// true if a move was decided so long ago that its coordinator may have ended
     pub is_late: bool,
 }
 
@@ -70,7 +70,7 @@ pub trait Surroundings {
     /// Looks for decided moves; an error if a shard has lost its part of one.
     fn foresee(&mut self) -> Result<Option<Foreseen>>;
 
-    /// True if the foreseen map's moves are being committed: until that is done shards refuse it.
+    /// True if the foreseen map's moves are being committed. Until that is done, shards refuse the map.
     fn is_being_settled(&self) -> bool;
 
     /// Completes decided moves whose coordinator is gone.
@@ -84,11 +84,11 @@ pub trait Surroundings {
 #[derive(Debug)]
 pub struct Attempts {
     pause_ms: u64,
-    /// when moves were completed last
+    /// when moves were completed last; None: not by this statement
     helped: Option<Duration>,
     handshakes: u32,
     foreseen: Option<Foreseen>,
-    /// the last attempt used a foreseen map
+    /// true if the last attempt used a foreseen map
     went_ahead: bool,
 }
 
@@ -105,7 +105,7 @@ impl Attempts {
         self.went_ahead
     }
 
-    /// Returns after an attempt that a shard has refused, when it is time for the next one.
+    /// Waits, after an attempt that a shard has refused, until it is time for the next one.
     ///
     /// # Errors
     /// The error with which the statement ends; those of the questions.
@@ -147,8 +147,8 @@ impl Attempts {
         Ok(())
     }
 
-    /// Waits until the map in the catalog changes, shards may accept the foreseen one, or the pause is over. Reading the catalog is cheap,
-    /// another request to the shards is not.
+    /// Waits until the map in the catalog changes, until shards may accept the foreseen map, or until the pause is over. Reading the
+    /// catalog is cheap, another request to the shards is not.
     fn pause(&mut self, asked: &mut impl Surroundings) -> Result<()> {
         let until = asked.elapsed() + Duration::from_millis(self.pause_ms);
         let has_no_other = self.went_ahead || self.foreseen.is_none();

@@ -27,15 +27,15 @@ pub struct Index {
     pub keys: IndexKeys,
     /// the `wildcardProjection` of a wildcard index, if it has one
     pub wildcard_projection: Option<Json>,
-    /// no two documents with the same keys
+    /// true if no two documents may have the same keys
     pub unique: bool,
-    /// searches do not use it
+    /// true if searches do not use it
     pub hidden: bool,
-    /// it holds only documents that have at least one of its fields
+    /// true if it holds only documents that have at least one of its fields
     pub sparse: bool,
-    /// which documents it holds, also if it is sparse; None: all
+    /// the filter of the documents that it holds, also for a sparse index; None: it holds all documents
     pub partial: Option<Rc<Partial>>,
-    /// seconds between the date in its field and the deletion of the document
+    /// seconds between the date in its field and the deletion of the document; None: documents do not expire
     pub expire_after_s: Option<i64>,
 }
 
@@ -45,7 +45,7 @@ impl Index {
         &self.keys.fields
     }
 
-    /// The order of its strings; None: by bytes.
+    /// The collation of its strings; None: they are in bytewise order.
     pub fn collation(&self) -> Option<&Arc<Collator>> {
         self.keys.collation.as_ref()
     }
@@ -73,12 +73,12 @@ impl Index {
     }
 }
 
-/// What is set for a collection's validation.
+/// The options of a collection's validation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Validation {
     /// those of `validator`, `validationLevel` and `validationAction` that are set
     pub options: Map<String, Json>,
-    /// how the validator compares strings
+    /// the collation by which the validator compares strings
     pub collation: Option<Json>,
 }
 
@@ -86,7 +86,8 @@ pub struct Validation {
 const MAX_VALIDATOR_BYTES: usize = 1 << 20;
 
 impl Validation {
-    /// What is set for a collection with this collation; None if nothing is. An empty validator is none.
+    /// The validation with these options, for a collection with this collation; None if no option is set. An empty validator counts as not
+    /// set.
     pub fn of(mut options: Map<String, Json>, collation: Option<&Collator>) -> Option<Validation> {
         if options.get(VALIDATOR).and_then(ext_json::document).is_some_and(Map::is_empty) {
             options.remove(VALIDATOR);
@@ -130,9 +131,9 @@ pub struct View {
     /// the collection or view of the same database that it reads, by its name there
     pub view_on: String,
     pub stages: Vec<Json>,
-    /// the size of their text
+    /// the size of the stages' text
     pub bytes: usize,
-    /// the collation of all statements over it
+    /// the collation of all statements over it; None for `simple`
     pub collation: Option<Arc<Collator>>,
 }
 
@@ -162,7 +163,7 @@ impl View {
         self.namespace.split_once('.').map_or("", |(_, name)| name)
     }
 
-    /// The namespace that it is a pipeline over.
+    /// The namespace of the collection or view that it reads.
     pub fn source(&self) -> String {
         format!("{}.{}", self.database, self.view_on)
     }
@@ -177,9 +178,9 @@ pub struct Collection {
     pub namespace: String,
     /// the shard key; empty for an unsharded collection
     pub key: KeyPattern,
-    /// no two documents with the same shard key
+    /// true if no two documents may have the same shard key
     pub unique: bool,
-    /// whether the shard key has an index of its own; false if another index served already, or if it was dropped
+    /// true if the shard key has an index of its own; false if another index served it already, or if its index was dropped
     pub has_key_index: bool,
     /// the default collation of statements
     pub collation: Option<Arc<Collator>>,
@@ -226,7 +227,7 @@ impl Collection {
         (!self.indexes.iter().any(stands_for)).then_some(keys)
     }
 
-    /// How many indexes there are.
+    /// The number of indexes, including those on `_id` and the shard key.
     pub fn count_of_indexes(&self) -> usize {
         1 + usize::from(self.key_index().is_some()) + self.indexes.len()
     }

@@ -7,7 +7,7 @@ use std::fmt::Display;
 /// The schema of these relations, and of a shard's own tables.
 pub const SCHEMA: &str = "docshard_data";
 
-/// The same for PostgreSQL's functions.
+/// [`SCHEMA`] as a C string, for PostgreSQL's functions.
 pub const C_SCHEMA: &CStr = c"docshard_data";
 
 /// Returns the qualified name of a relation of this schema.
@@ -73,14 +73,14 @@ pub fn index_of(relation: &str) -> Option<i32> {
     index.split_once('_').map_or(index, |(index, _)| index).parse().ok()
 }
 
-/// The mark of any index, but no path without one: see [`sql::by_index`](super::protocol::sql::by_index).
+/// The mark that allows every index, but no plan without an index: see [`sql::by_index`](super::protocol::sql::by_index).
 pub const ANY_INDEX: &str = "*";
-/// The mark of no index.
+/// The mark that allows no index.
 pub const NO_INDEX: &str = "";
-/// The mark of the indexes on `_id` and the shard key.
+/// The mark that allows only the indexes on `_id` and the shard key.
 pub const KEY_INDEXES: &str = "_id";
 
-/// True if a mark stands for this index of a shard. The mark of a secondary index with its entries is the name of its b-tree.
+/// True if a mark names this index of a shard. The mark of a secondary index, for its b-tree and its entries, is the name of the b-tree.
 pub fn is_marked(mark: &str, relation: &str) -> bool {
     let secondary = || index_of(relation).is_some_and(|id| index(id) == mark);
     mark == KEY_INDEXES && relation.starts_with('c') || secondary()

@@ -1,5 +1,5 @@
-//! The columns of a statement's rows, as its sender declares them. Each row is compared with them when it is decoded, so its readers need no
-//! checks for a column that is missing, NULL or of another length.
+//! The columns of a statement's rows, as its sender declares them. Each row is compared with them when it is decoded, so its readers need
+//! no checks for a column that is missing, NULL or of another length.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ pub struct Column {
 pub type Columns = Option<Cow<'static, [Column]>>;
 
 impl Column {
-    /// Values of any length: text, bytea, json. A function that returns nothing has an empty one.
+    /// Values of any length: text, bytea, json. The value of a function that returns nothing is empty.
     pub const BYTES: Self = Self { width: None, nullable: false };
     /// bool
     pub const BOOL: Self = Self { width: Some(1), nullable: false };

@@ -115,7 +115,7 @@ pub trait Record: Sized {
     /// Decodes the columns in their order.
     ///
     /// # Errors
-    /// `InternalError` if a value is not of its field's type.
+    /// 08P01 if a value is not of its field's type.
     fn decode(columns: &mut Columns<'_, impl Row>) -> Result<Self>;
 }
 
@@ -207,7 +207,7 @@ impl<R: Row> Columns<'_, R> {
     /// Decodes the next column.
     ///
     /// # Errors
-    /// `InternalError` if its value is not of this type.
+    /// 08P01 if its value is not of this type.
     pub fn next<V: Value>(&mut self) -> Result<V> {
         let at = self.next;
         self.next += 1;
@@ -254,7 +254,7 @@ pub fn decode_all<T: Record, R: Row>(statement: &str, rows: &[R]) -> Result<Vec<
 /// Decodes a result that must be one row.
 ///
 /// # Errors
-/// `InternalError` for another number of rows; as [`Record::decode`].
+/// 08P01 for another number of rows; as [`Record::decode`].
 pub fn decode_only<T: Record, R: Row>(statement: &str, rows: &[R]) -> Result<T> {
     match rows {
         [row] => decode(statement, row),

@@ -6,15 +6,19 @@
 //! INVARIANT: a condition on strings restricts a scan of stored keys only if both have the same collation. Shard keys, `_id` and
 //! most indexes have none: their strings are in byte order.
 
+use crate::budget;
 use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::values::document::ext_json;
 use crate::values::document::value::Value;
 use icu_collator::options::{AlternateHandling, CaseLevel, CollatorOptions, MaxVariable, Strength};
 use icu_collator::preferences::{CollationCaseFirst, CollationNumericOrdering};
-use icu_collator::{CollatorBorrowed, CollatorPreferences};
+use icu_collator::{CollationKeySink, CollatorBorrowed, CollatorPreferences};
 use icu_locale_core::Locale;
+use icu_normalizer::properties::CanonicalCombiningClassMapBorrowed;
 use serde_json::{Map, Value as Json, json};
+use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::convert::Infallible;
 use std::fmt;
 
 /// A collation other than `simple`.
@@ -73,10 +77,9 @@ impl Collator {
     /// Parses `{"locale": "en", "strength": 2}`; None for `{"locale": "simple"}` and for `{}`.
     ///
     /// # Errors
-    /// `TypeMismatch`, `UnknownOption` and `Location40414` for a wrong, unknown or missing field, `BadValue` for a
-    /// strength out of range, `BadValue` for an unknown locale or an invalid value of another option, and for an option without
-    /// effect at that strength, `FailedToParse` for options of `simple`, `IncompatibleCollationVersion`, `NotImplemented` for
-    /// `backwards` where the locale does not imply it.
+    /// `TypeMismatch`, `UnknownOption` and `Location40414` for a wrong, unknown or missing field, `BadValue` for a strength out of range,
+    /// an unknown locale, an invalid value of another option, and an option without effect at that strength, `FailedToParse` for options of
+    /// `simple`, `IncompatibleCollationVersion`, `NotImplemented` for `backwards` where the locale does not imply it.
     pub fn parse(json: &Json) -> Result<Option<Collator>> {
         let Some(fields) = ext_json::document(json) else {
             return Err(mismatch("collation", json, "object"));
@@ -113,7 +116,7 @@ impl Collator {
         if first.is_some_and(|first| first != "off") && !has_case {
             bail!(Kind::BadValue, "'caseFirst' is invalid unless 'caseLevel' is on or 'strength' is greater than 2");
         }
-        // A definition of fr_CA says `backwards` by itself.
+        // The definition of `fr_CA` always has `backwards`, and is read again here.
         if backwards && locale != "fr_CA" {
             ensure!(strength != 1, Kind::BadValue, "'backwards' is invalid with 'strength' of 1");
             bail!(Kind::NotImplemented, "the collation option backwards is not supported");
@@ -144,12 +147,73 @@ impl Collator {
 
     /// Compares two strings.
     pub fn compare(&self, a: &str, b: &str) -> Ordering {
-        self.icu.compare(a, b)
+        if a.len().max(b.len()) <= SHORT {
+            return self.icu.compare(a, b);
+        }
+        let key = |text| {
+            let mut key = Vec::new();
+            self.sort_key(text, &mut key);
+            key
+        };
+        key(a).cmp(&key(b))
     }
 
     /// Appends the string's sort key: comparing two bytewise is comparing the strings.
     pub fn sort_key(&self, text: &str, out: &mut Vec<u8>) {
-        let Ok(()) = self.icu.write_sort_key_to(text, out);
+        if text.len() <= SHORT {
+            let Ok(()) = self.icu.write_sort_key_to(text, out);
+            return;
+        }
+        budget::room_for(text.len());
+        let Ok(()) = self.icu.write_sort_key_to(&with_joiners(text), &mut Interruptible(out));
+    }
+}
+
+/// Strings of at most this number of bytes are given to the library as they are.
+const SHORT: usize = 512;
+/// The most combining marks in a row that the library is given: the limit of Unicode's Stream-Safe Text Format (UAX #15). Its time grows with the
+/// square of their number.
+const MAX_MARKS: usize = 30;
+/// The combining grapheme joiner, which has no weight, and separates combining marks.
+const JOINER: char = '\u{34f}';
+
+/// The text with a joiner after each [`MAX_MARKS`] combining marks in a row.
+fn with_joiners(text: &str) -> Cow<'_, str> {
+    let classes = CanonicalCombiningClassMapBorrowed::new();
+    let mut joined = String::new();
+    let (mut copied, mut marks) = (0, 0);
+    for (at, c) in text.char_indices() {
+        budget::step();
+        marks = if classes.get_u8(c) == 0 { 0 } else { marks + 1 };
+        if marks > MAX_MARKS {
+            joined.push_str(&text[copied..at]);
+            joined.push(JOINER);
+            (copied, marks) = (at, 1);
+        }
+    }
+    if copied == 0 {
+        return text.into();
+    }
+    joined.push_str(&text[copied..]);
+    joined.into()
+}
+
+/// Takes a sort key, and counts steps.
+struct Interruptible<'a>(&'a mut Vec<u8>);
+
+impl CollationKeySink for Interruptible<'_> {
+    type Error = Infallible;
+    type State = ();
+    type Output = ();
+
+    fn write(&mut self, (): &mut (), bytes: &[u8]) -> std::result::Result<(), Infallible> {
+        budget::step();
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn finish(&mut self, (): ()) -> std::result::Result<(), Infallible> {
+        Ok(())
     }
 }
 
@@ -175,7 +239,7 @@ fn parse_locale(name: &str) -> Result<Locale> {
     tag.parse().map_err(|_| unknown())
 }
 
-/// The options that the library takes, and the strength as a number.
+/// The options in the form that the library takes, and the strength as a number.
 fn options(fields: &Map<String, Json>) -> Result<(CollatorOptions, i64)> {
     let mut options = CollatorOptions::default();
     let strength = match fields.get("strength") {
@@ -250,6 +314,36 @@ mod tests {
         }
         assert!(Collator::parse(&json!({"locale": "de@collation=phonebook"})).unwrap().is_some());
         assert!(Collator::parse(&json!({"locale": "simple"})).unwrap().is_none());
+    }
+
+    /// The library's time for this text grows with the square of its length: a minute for 2 MB.
+    fn with_marks(count: usize) -> String {
+        format!("\u{fb2}{}\u{f71}", "\u{f39}".repeat(count))
+    }
+
+    #[test]
+    fn many_combining_marks_take_linear_time() {
+        let joined = with_joiners(&with_marks(100)).into_owned();
+        let longest = joined.split(JOINER).map(|part| part.chars().count()).max();
+        assert_eq!(longest, Some(1 + MAX_MARKS), "{joined}");
+        assert!(matches!(with_joiners("e\u{301}\u{302}"), Cow::Borrowed(_)));
+        let collator = collator(json!({"locale": "en"}));
+        let (a, b) = (with_marks(700_000), with_marks(700_001));
+        assert!(collator.compare(&a, &b).is_lt());
+        assert!(collator.compare(&a, &a.clone()).is_eq());
+    }
+
+    #[test]
+    fn long_strings_are_compared_like_short_ones() {
+        for definition in
+            [json!({"locale": "en"}), json!({"locale": "fr_CA", "strength": 2}), json!({"locale": "en", "strength": 5})]
+        {
+            let collator = collator(definition);
+            for (a, b) in [("a", "A"), ("e", "\u{e9}"), ("co-op", "coop"), ("\u{e9}a", "e\u{301}b"), ("a", "a")] {
+                let [long_a, long_b] = [a, b].map(|text| format!("{text}{}", "x".repeat(SHORT)));
+                assert_eq!(collator.compare(&long_a, &long_b), collator.icu.compare(&long_a, &long_b), "{a} {b}");
+            }
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub fn compare_elements(a: &Element<'_>, b: &Element<'_>) -> Ordering {
     compare_elements_with(a, b, None)
 }
 
-/// As [`compare_elements`], strings by a collation where there is one.
+/// As [`compare_elements`], but compares strings by the collation, if one is given.
 pub(crate) fn compare_elements_with(a: &Element<'_>, b: &Element<'_>, strings: Strings<'_>) -> Ordering {
     compare(&View::of_element(a), &View::of_element(b), MAX_RECURSION, strings)
 }
@@ -42,12 +42,12 @@ pub fn compare_values(a: &Value, b: &Value) -> Ordering {
     compare(&View::of_value(a), &View::of_value(b), MAX_RECURSION, None)
 }
 
-/// Compares two views, strings by a collation where there is one.
+/// Compares two views, and strings by the collation, if one is given.
 pub(crate) fn compare_views(a: &View<'_>, b: &View<'_>, strings: Strings<'_>) -> Ordering {
     compare(a, b, MAX_RECURSION, strings)
 }
 
-/// As [`compare_raw`], strings by a collation where there is one.
+/// As [`compare_raw`], but compares strings by the collation, if one is given.
 pub(crate) fn compare_raw_with(a: RawValue<'_>, b: &Value, strings: Strings<'_>) -> Ordering {
     if strings.is_none() {
         return compare_raw(a, b);

@@ -181,8 +181,8 @@ fn any_in_array<'a>(
 /// Checks a path of a projection or of a sort specification.
 ///
 /// # Errors
-/// Those of MongoDB's `FieldPath`: for an empty path or component, a component that starts with `$`, `Overflow` for more components
-/// than a document's greatest depth.
+/// Those of MongoDB's `FieldPath`: for an empty path or component, a null byte, and a component that starts with `$`; `Overflow` for more
+/// components than a document's greatest depth.
 pub(crate) fn check_field_path(path: &str) -> Result<()> {
     let error = |kind, message: &str| Err(Error::new(kind, message));
     if path.is_empty() {

@@ -9,12 +9,12 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWri
 /// MongoDB's limit of a message, which `hello` announces.
 pub const MAX_MESSAGE: usize = 48_000_000;
 
-/// The limit for a client that has not logged in: its messages have a handshake or a login.
+/// The limit for a client that has not logged in, which sends only handshakes and logins.
 pub const MAX_UNKNOWN_MESSAGE: usize = 64 * 1024;
 
 pub const HEADER: usize = 16;
 
-/// What precedes the bytes of a compressed message: the inner opcode, the inflated size, the compressor.
+/// The length of what precedes the compressed bytes in a message: the inner opcode, the inflated size, and the compressor.
 const COMPRESSED_PREFIX: usize = 9;
 
 pub const OP_REPLY: i32 = 1;
@@ -36,7 +36,7 @@ pub struct Frame {
 pub struct Announced {
     frame: Frame,
     pub length: usize,
-    /// the size of a compressed message when it is inflated, or the length
+    /// the inflated size of a compressed message; otherwise the length
     pub content: usize,
 }
 
@@ -45,7 +45,7 @@ pub async fn await_message(reader: &mut (impl AsyncBufRead + Unpin)) -> io::Resu
     Ok(!reader.fill_buf().await?.is_empty())
 }
 
-/// Reads a message's header, and of a compressed message what precedes the compressed bytes.
+/// Reads a message's header; for a compressed message, also what precedes the compressed bytes.
 pub async fn announced(reader: &mut (impl AsyncRead + Unpin), limit: usize) -> io::Result<Announced> {
     let mut header = [0; HEADER];
     reader.read_exact(&mut header).await?;

@@ -9,10 +9,10 @@ const MORE_TO_COME: u32 = 1 << 1;
 /// Flags that a server must understand.
 const REQUIRED: u32 = 0xFFFF;
 
-/// The most documents in the sequences of a message, far above what a batch of writes may hold.
+/// The largest number of documents in the sequences of a message, far above the limit of a batch of writes.
 const MAX_DOCUMENTS: usize = 1_000_000;
 
-/// The most sequences. Drivers send at most two, those of `bulkWrite`. So few can be compared with each other, and with a command's fields.
+/// The largest number of sequences. Drivers send at most two, for `bulkWrite`. The limit keeps the search for equal names short.
 const MAX_SEQUENCES: usize = 10;
 
 /// A request, with the bytes of its documents.
@@ -28,7 +28,8 @@ pub struct Request<'a> {
     pub database: Option<&'a str>,
 }
 
-/// Reads the body of an OP_MSG. `header` is that of the message, over which its checksum is; None after decompression.
+/// Reads the body of an OP_MSG. `header`: the message's header, which the checksum includes; None after decompression, when the checksum
+/// cannot be checked.
 pub fn read_msg<'a>(header: Option<&[u8; HEADER]>, body: &'a [u8]) -> Result<Request<'a>, Violation> {
     let mut bytes = Bytes(body);
     let flags = bytes.u32()?;

@@ -27,7 +27,8 @@ const SCHEMAS: &str = "docshard, docshard_internal, docshard_data, docshard_cata
 
 pub use crate::store::grants::lock_shared;
 
-/// A role that can receive grants.
+/// Checks that a role exists and can receive grants.
+/// Errors: `UserNotFound`, `BadValue`.
 fn check_role(role: &str) -> Result<()> {
     let sql = "SELECT FROM pg_catalog.pg_roles WHERE rolname = $1::pg_catalog.name";
     if spi::query(sql, &[Param::Text(role)])?.is_empty() {
@@ -56,7 +57,7 @@ pub fn grant(role: &str, read: &[&str], write: &[&str]) -> Result<()> {
     check_role(role)?;
     read.iter().chain(write).try_for_each(|resource| check_resource(resource))?;
     store::grants::lock_exclusive()?;
-    // DROP OWNED has taken its rights away: the earlier grants must not come back with a new one.
+    // If DROP OWNED has taken the role's rights away, its earlier grants must not come back with a new one.
     let is_in_force = "SELECT FROM pg_catalog.pg_roles WHERE rolname = $1::pg_catalog.name \
                        AND pg_catalog.has_schema_privilege(oid, 'docshard', 'USAGE')";
     if spi::query(is_in_force, &[Param::Text(role)])?.is_empty() {
@@ -74,7 +75,7 @@ pub fn grant(role: &str, read: &[&str], write: &[&str]) -> Result<()> {
 }
 
 /// Revokes grants, resource by resource; revoking `write` leaves `read`. Without resources, revokes all grants.
-/// Errors: `UserNotFound`; `RoleNotFound` for a resource that was not granted; what a shard raises.
+/// Errors: `UserNotFound`; `PrivilegeNotFound` for a resource that was not granted; what a shard raises.
 pub fn revoke(role: &str, read: &[&str], write: &[&str]) -> Result<()> {
     check_role(role)?;
     store::grants::lock_exclusive()?;
@@ -129,7 +130,7 @@ fn apply(role: &str) -> Result<()> {
     Ok(())
 }
 
-/// Takes all grants away at this database alone, whose collections are dropped.
+/// Takes the use of docshard's schemas away from all roles, at this database alone. The caller drops its collections.
 pub fn revoke_all_here() -> Result<()> {
     let revoke =
         |role: &String| spi::run_script(&format!("REVOKE USAGE ON SCHEMA {SCHEMAS} FROM {}", quote_ident(role)));

@@ -1,4 +1,4 @@
-//! Changes the address of a shard on the router and on every shard, as shards reach each other when chunks move.
+//! Changes the address of a shard on the router and on every other shard, because shards connect to each other when chunks move.
 //!
 //! 1. The router checks that the new address leads to the same shard: cluster and name in `docshard_data.node` are the same, and
 //!    every collection has the version that the catalog has. The session that checks this takes an advisory lock with a random key.
@@ -7,8 +7,8 @@
 //! 3. If all checks succeed, these transactions commit, and then the router's own change, with the caller's transaction. Otherwise
 //!    nothing changes anywhere.
 //!
-//! An unreachable shard is left unchanged and named in the result, as two shards may have to move at once. The moved shard gets the
-//! addresses of all others, so that the second of two such calls completes the first.
+//! An unreachable shard is left unchanged and named in the result, because two shards may have to change their addresses at once. The moved
+//! shard gets the addresses of all others, so that the second of two such calls completes the first.
 
 use crate::catalog::cache;
 use crate::catalog::change;
@@ -118,7 +118,7 @@ fn finish(name: &str, given: &Keywords, pending: Pending) -> Result<Changed> {
     Ok(Changed { host, pending })
 }
 
-/// The address in a connection string.
+/// Parses a connection string that must have an address and no login.
 fn address(conn: &str) -> Result<Keywords> {
     let (keywords, _) = parse_connection(conn)?;
     if keywords.iter().any(|(keyword, _)| keyword == "user" || keyword == "password") {
@@ -201,7 +201,7 @@ fn tell_others(id: i32, server: &str, given: &Keywords, key: i64) -> Result<(Vec
             Err(error) => pending.push((other.name.clone(), error.into_message())),
             Ok(mut session) => {
                 tell(&mut session, server, given)?;
-                if let Err(error) = try_from(&mut session, server, key) {
+                if let Err(error) = check_reached(&mut session, server, key) {
                     let message = format!("shard \"{}\" does not reach the address: {}", other.name, error.message);
                     let hint =
                         "Nothing was changed. Check pg_hba.conf at the address, and the network between the two.";
@@ -227,7 +227,7 @@ fn change_at(session: &mut Session, server: &str, given: &Keywords) -> Result<()
 }
 
 /// Checks that the foreign server on the shard leads to the database that holds the lock.
-fn try_from(session: &mut Session, server: &str, key: i64) -> Result<()> {
+fn check_reached(session: &mut Session, server: &str, key: i64) -> Result<()> {
     session.execute(&create_locks_table(server))?;
     let is_seen = SeeForeignLock { key }.call(session)?;
     session.execute(&drop_locks_table())?;

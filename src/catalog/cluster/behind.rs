@@ -1,10 +1,10 @@
-//! Shards at an older version of a collection than the catalog. Such a shard has lost commits: it was promoted from an asynchronous
+//! Shards that have an older version of a collection than the catalog. Such a shard has lost commits: it was promoted from an asynchronous
 //! standby, or restored from a backup. It refuses the collection's statements until an administrator has it adopted (`migration::adopt`).
 //!
-//! A shard commits a change of ownership before the catalog does, so it is never behind the catalog. The exceptions are prepared
-//! transactions: those that the router has decided and the shard not yet committed, and, after a failover, those of moves that have ended,
-//! which the worker ends. So a shard is known to be behind only when all that were prepared there at an earlier look have ended, or
-//! when there were none.
+//! A shard commits a change of ownership before the catalog does, so it is never behind the catalog. The exceptions are shards with
+//! prepared transactions: those that the router has decided and the shard has not committed yet, and, after a failover, those of moves that
+//! have ended, which the worker ends. So a shard is known to be behind only if it is still behind after all of these that an earlier look
+//! found have ended, or if that look found none.
 
 use super::identity;
 use crate::catalog::cache;
@@ -26,10 +26,10 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::rc::Rc;
 
-/// The most bytes of an answer to [`SeeVersions`]: enough for hundreds of thousands of collections.
+/// The largest answer to [`SeeVersions`], in bytes: enough for hundreds of thousands of collections.
 const MAX_SEEN: usize = 16 << 20;
 
-/// The collections that are named in a message.
+/// The largest number of collections that a message names.
 const NAMED: usize = 3;
 
 /// What a shard answers to [`SeeVersions`].
@@ -54,20 +54,20 @@ impl Seen {
         Ok(Self { prepared, placed: numbers.collect() })
     }
 
-    /// The shard's version of a collection; None without its table, or with that of another collection.
+    /// The shard's version of a collection; None if it has no table of that number, or the table is another collection's.
     fn version(&self, collection: i32, token: i64) -> Option<i64> {
         let (found, version) = self.placed.get(&collection.into())?;
         (*found == token).then_some(*version)
     }
 }
 
-/// A collection of which a shard is behind the catalog.
+/// A collection in which a shard is behind the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Behind {
     pub namespace: String,
     /// the shard's version; None if it does not have the collection
     pub found: Option<i64>,
-    /// the catalog's
+    /// the catalog's version
     pub version: i64,
 }
 
@@ -77,7 +77,7 @@ impl Behind {
     }
 }
 
-/// What must end before a shard is known to be behind: prepared transactions that may bring it forward.
+/// The prepared transactions that may bring a shard forward. They must end before it is known to be behind.
 fn may_bring_forward(shard: &Shard, seen: &Seen) -> Result<HashSet<String>> {
     if seen.prepared.is_empty() {
         return Ok(HashSet::new());
@@ -100,13 +100,13 @@ fn look(shard: &Shard, collection: Option<i32>) -> Result<Seen> {
 pub struct Suspicion(HashMap<ShardId, HashSet<String>>);
 
 impl Suspicion {
-    /// Looks at the shard whose error a statement has got, and returns the error to report if the shard is behind the catalog, to which
-    /// `collection` belongs. A shard that does not answer, and one whose prepared transactions may still bring it forward, counts as not
+    /// Looks at the shard that has raised a statement's error. Returns the error to report if that shard is behind the catalog in this
+    /// collection, else None. A shard that does not answer, or whose prepared transactions may still bring it forward, counts as not
     /// behind.
     pub fn confirm(&mut self, collection: &Collection, error: &Error) -> Result<Option<Error>> {
         let Some(shard) = shard_of(collection, error)? else { return Ok(None) };
         let Some(&version) = collection.placements.get(&shard.id) else { return Ok(None) };
-        // Twice the first time: the first look's versions may be older than its prepared transactions.
+        // The first call looks twice: in one look, the versions may be older than the list of prepared transactions.
         for _ in 0..2 {
             let Ok(seen) = look(&shard, Some(collection.id)) else { return Ok(None) };
             let found = seen.version(collection.id, collection.token);
@@ -127,8 +127,8 @@ impl Suspicion {
     }
 }
 
-/// True if the collection is still in the catalog. A drop and a change of layout are committed there, then at the shards, and only then are
-/// the sessions' caches invalid: a session may see the shard before it sees the catalog.
+/// True if the collection is still in the catalog. A drop or a change of layout is committed in the catalog, then at the shards, and only
+/// then are the sessions' caches invalidated. So a session may see the change at a shard while its cache is old.
 fn is_in_catalog(collection: &Collection) -> Result<bool> {
     user::as_extension_owner(|| {
         let _snapshot = ActiveSnapshot::latest();
@@ -136,7 +136,7 @@ fn is_in_catalog(collection: &Collection) -> Result<bool> {
     })
 }
 
-/// The remote shard that an error names as its place.
+/// The remote shard that has raised an error; None if the error names none.
 fn shard_of(collection: &Collection, error: &Error) -> Result<Option<Rc<Shard>>> {
     let Some(name) = error.shards.last() else { return Ok(None) };
     for id in collection.placements.keys() {
@@ -148,7 +148,7 @@ fn shard_of(collection: &Collection, error: &Error) -> Result<Option<Rc<Shard>>>
     Ok(None)
 }
 
-/// The error of a statement for which a shard is behind.
+/// The error of a statement that a shard has refused because it is behind.
 fn refusal(shard: &str, behind: &[Behind]) -> Error {
     // SQLSTATE 40001 would ask the client to repeat what cannot succeed.
     Error::new(Kind::StaleShardVersion, describe(shard, behind))
@@ -156,7 +156,7 @@ fn refusal(shard: &str, behind: &[Behind]) -> Error {
         .with_hint(hint(shard))
 }
 
-/// The function that repairs a shard, and what to think of before.
+/// The hint of the error: the function that repairs a shard, and what to consider before.
 pub fn hint(shard: &str) -> String {
     format!(
         "It was probably promoted from an asynchronous standby, or restored from a backup. If its previous primary is not coming back, \
@@ -164,7 +164,7 @@ pub fn hint(shard: &str) -> String {
     )
 }
 
-/// Says of which collections a shard is behind.
+/// The message of the error: the collections in which a shard is behind.
 pub fn describe(shard: &str, behind: &[Behind]) -> String {
     let mut text = format!("shard \"{shard}\" has lost its last commits, and is behind the catalog: ");
     for (n, Behind { namespace, found, version }) in behind.iter().take(NAMED).enumerate() {
@@ -200,7 +200,7 @@ impl Expected {
             .collect()
     }
 
-    /// The collections of which a shard is known to be behind. None of them if it does not answer.
+    /// The collections in which a shard is known to be behind. Empty if it does not answer.
     pub fn find(&self, shard: &Shard) -> Result<Vec<Behind>> {
         match self.0.get(&shard.id).filter(|placed| !placed.is_empty()).map(|_| look(shard, None)) {
             Some(Ok(first)) => self.behind(shard, &first),
@@ -214,7 +214,7 @@ impl Expected {
             return Ok(Vec::new());
         }
         let waits = may_bring_forward(shard, first)?;
-        // What one shard answers must not prevent the report of others.
+        // An error of one shard must not prevent the report of the others.
         let Ok(seen) = look(shard, None) else { return Ok(Vec::new()) };
         if waits.iter().any(|gid| seen.prepared.contains(gid)) {
             return Ok(Vec::new());

@@ -96,7 +96,7 @@ impl Cluster for Catalog {
     }
 }
 
-/// The identity of the router's own database: a former router has the same name.
+/// The identity of the router's own database. It includes the running server, because a former router's database has the same name.
 fn own_identity(cluster: i64) -> Donor {
     let member = Member { cluster, shard: LOCAL.to_owned() };
     Donor { member, position: Position::default(), running: Some(node::running()) }
@@ -129,10 +129,10 @@ fn refuses_lost_writes() -> bool {
     ON_LOST_WRITES.get() == OnLostWrites::Refuse
 }
 
-/// The prefix of the reason why this database is a copy, if its catalog is an older copy of the router's.
+/// The first part of the reason why this database is a copy, if its catalog is an older copy of the router's.
 const OLD_CATALOG: &str = "its catalog is an older copy, as from a backup: ";
 
-/// A shard's own report.
+/// What a shard reports of itself.
 struct Report {
     position: Position,
     /// when its counter was advanced, as PostgreSQL prints it
@@ -302,8 +302,9 @@ fn now() -> Result<String> {
 }
 
 /// Accepts a refused shard: records its current position as the known one, and returns the writes that are known to be missing there.
-/// Errors: `ShardNotFound`; that of connecting; `IllegalOperation` for the router's own database; `NotWritablePrimary` at a copy of the router,
-/// and if the catalog is the older copy: only a take-over makes it the router's, as it compares the catalog, and other routers learn of it.
+/// Errors: `ShardNotFound`; those of connecting; `IllegalOperation` for the router's own database; `HostUnreachable` for an impossible
+/// position; `NotWritablePrimary` at a copy of the router, and if the catalog is older than the shard. Such a catalog becomes the router's
+/// only by a take-over, which compares it with the shards, and of which other routers learn.
 pub fn accept(name: &str) -> Result<Value> {
     identity::require_router()?;
     let shard = cache::shard_named(name)?;
@@ -338,7 +339,7 @@ pub fn accept(name: &str) -> Result<Value> {
     Ok(said)
 }
 
-/// A notice about a shard for `status()`, if something is wrong.
+/// A notice about a shard for `status()`; None if nothing is wrong.
 pub fn notes(shard: ShardId) -> Result<Option<String>> {
     let Some(trouble) = contacts::trouble(shard)? else { return Ok(None) };
     let lost = trouble.lost_to.map(|to| {

@@ -1,10 +1,10 @@
 //! Dismantles a cluster: drops its documents and metadata, on its router, or on a shard whose router is gone.
 //!
-//! The first call returns what would be lost; the second confirms it with the cluster's identity. Shards are dismantled first, each
-//! in a transaction of its own, this database last: after a failure, repeating the call completes it. The router is a new cluster
-//! afterwards, which shards of the old one refuse.
+//! The first call returns what would be lost; the second confirms it with the cluster's identity. Shards are dismantled first, each in a
+//! transaction of its own, and this database last. After a failure, repeating the call completes it. Afterwards the router is a new
+//! cluster, which shards of the old one refuse.
 
-use super::{access as grants, identity};
+use super::{access as application_roles, identity};
 use crate::catalog::cluster::shard::Shard;
 use crate::catalog::cluster::shards::names::{LOCAL, puller_name, server_name};
 use crate::catalog::cluster::shards::servers::readdress_local;
@@ -114,7 +114,7 @@ pub fn dismantle(confirm: Option<&str>, scope: Scope) -> Result<Json> {
         identity::require_free()?;
     }
     let before = with_lock_timeout()?;
-    // Another call may be at work: afterwards this database is of another cluster.
+    // This may have waited for another call, after which this database belongs to another cluster.
     identity::lock_epoch()?;
     let now = look()?;
     if (now.cluster, &now.shard) != (target.cluster, &target.shard) {
@@ -150,7 +150,8 @@ fn prepared_names(token: &str, cluster: i64) -> [String; 2] {
     [format!("docshard_{token}"), format!("docshard_m_{cluster}_")]
 }
 
-/// Tables cannot be dropped while a prepared transaction has written to them, and ending it needs a session outside a transaction.
+/// Refuses a database with prepared transactions of the cluster. The tables to which they have written cannot be dropped, and they can only
+/// be ended outside a transaction.
 fn refuse_prepared(token: &str, cluster: i64) -> Result<()> {
     let [one, other] = prepared_names(token, cluster);
     match here::call(&ReadPrepared { prefixes: &[&one, &other] })?.first() {
@@ -192,7 +193,7 @@ fn stop_moves() -> Result<()> {
     Ok(())
 }
 
-/// Dismantles the shards; returns those that could not be reached.
+/// Dismantles the shards; returns those that could not be reached or refused this router.
 fn dismantle_others(target: &Target, others: &[(Rc<Shard>, Oid)], scope: Scope) -> Result<Vec<String>> {
     let mut sessions = Vec::new();
     let mut unreachable = Vec::new();
@@ -200,7 +201,7 @@ fn dismantle_others(target: &Target, others: &[(Rc<Shard>, Oid)], scope: Scope) 
     for &(ref shard, oid) in others {
         match Session::open(oid) {
             Ok(session) => sessions.push((shard.name.clone(), session)),
-            // By an interrupted call.
+            // An interrupted call has dismantled it.
             Err(error) if error.sqlstate == REFUSED_CONNECTION && is_dismantled(oid) => {}
             // The database there belongs to another cluster, or is a copy.
             Err(error) if error.sqlstate == REFUSED_CONNECTION => unreachable.push(shard.name.clone()),
@@ -251,7 +252,7 @@ fn dismantle_here(target: &Target) -> Result<()> {
         roll_back_prepared(&mut session, target)?;
     }
     let shards = cache::shards()?;
-    grants::revoke_all_here()?;
+    application_roles::revoke_all_here()?;
     store::clear()?;
     for shard in shards.values() {
         if let Some(server) = &shard.server {

@@ -1,5 +1,5 @@
-//! Whether documents keep the order of their fields: since all shards have a release that reads it. A shard of an earlier one refuses such
-//! documents.
+//! Whether documents keep the order of their fields. They do as soon as all shards have a release that can read the order: a shard of an
+//! earlier release refuses such documents.
 //!
 //! INVARIANT: no document has an order before the catalog says so, and from then on no shard of an earlier release is added.
 
@@ -29,14 +29,14 @@ pub fn is_kept() -> Result<bool> {
     }
     let kept = user::as_extension_owner(|| {
         let _snapshot = ActiveSnapshot::latest();
-        // Before the extension is updated the catalog does not say.
+        // Before the extension is updated, the catalog has no such column.
         Ok(store::knows_order()? && store::keeps_order()?)
     })?;
     KNOWN.set(Some((generation, kept)));
     Ok(kept)
 }
 
-/// The worker's duty after an update from an earlier release: looks whether all shards have been updated.
+/// Called by the worker. If this cluster's documents keep no order yet and all shards have been updated, they keep it from now on.
 pub fn begin() -> Result<()> {
     transaction::run(|| {
         if !store::knows_order()? || store::keeps_order()? {

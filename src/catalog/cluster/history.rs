@@ -1,4 +1,5 @@
-//! Deletes entries of the changelog, ended moves and sampled statements that are older than the number of days in the settings.
+//! Deletes entries of the changelog, ended moves and changes of layout, and sampled statements that are older than the number of days in
+//! the settings.
 
 use super::settings;
 use crate::pg::error::Result;
@@ -15,7 +16,7 @@ const BATCH: i64 = 10_000;
 /// Deletes rows older than the given number of days, at most a batch; returns their number.
 type DeleteOld = fn(i32, i64) -> Result<u64>;
 
-/// The settings, each with the function that deletes old rows.
+/// The settings that are numbers of days, each with the function that deletes old rows.
 const KEPT: &[(&str, DeleteOld)] = &[
     ("changelog_days", store::changelog::delete_old),
     ("migrations_days", store::migrations::delete_old),
@@ -23,11 +24,11 @@ const KEPT: &[(&str, DeleteOld)] = &[
     ("samples_days", store::sampled_statements::delete_old),
 ];
 
-/// The worker's part.
+/// What the worker remembers between rounds.
 #[derive(Debug, Default)]
 pub struct Prune {
     last: Option<Instant>,
-    /// the settings at that time
+    /// the numbers of days at that time
     settings: Vec<i64>,
 }
 

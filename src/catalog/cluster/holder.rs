@@ -20,12 +20,12 @@ pub fn other_at(session: &mut Session, shard: ShardId) -> Result<Option<String>>
     Ok(holders.into_iter().next().flatten().map(|holder| shortened(&holder)))
 }
 
-/// The end of a reason why this database is a copy.
+/// The last part of a reason why this database is a copy: who holds the lock. Empty if that is not known.
 pub fn held_by(holder: Option<String>) -> String {
     holder.map_or_else(String::new, |holder| format!("; its lock is held by {holder}"))
 }
 
-/// The end of a hint to connect to the router: where it is, if a reason or description says that.
+/// The last part of a hint to connect to the router: its host, if a reason or description names it; else empty.
 pub fn place(description: &str) -> String {
     host_of(description).map_or_else(String::new, |host| format!(", which holds the lock on its shards (host {host})"))
 }

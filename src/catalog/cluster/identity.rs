@@ -5,7 +5,7 @@
 //! router. So it changes nothing, here or on the shards, until `docshard.take_over_cluster()`. It may read, because shards check
 //! versions.
 //!
-//! A copy of the server's files does not know yet that it is one. So metadata is changed only while the keeper holds the locks:
+//! A copy of the server's files does not know at first that it is a copy. So metadata is changed only while the keeper holds the locks:
 //! [`FREE`] for the cluster, and [`Tag::Kept`] for each shard that takes part ([`require_kept`]).
 
 use super::holder;
@@ -141,7 +141,7 @@ fn await_keeper(tag: Tag, what: &str) -> Result<()> {
 /// How long the keeper may be gone before it is reported: the worker starts it again within this time.
 const KEEPER_START: Duration = Duration::from_millis(1500);
 
-/// What is wrong if this router has no keeper, without which metadata cannot change; None for a database that needs none.
+/// Describes the problem if this router has no keeper, without which metadata cannot change. None if it has one, or needs none.
 pub fn lacks_keeper() -> Result<Option<String>> {
     let is_alone = cache::remote_shards()?.is_empty();
     if !process::is_preloaded() || is_alone || standing()? != Standing::Router {
@@ -170,7 +170,7 @@ fn unlocked(what: &str) -> Error {
     error!(Kind::NotPrimaryOrSecondary, "this router does not hold the lock on {what} yet").with_hint(hint)
 }
 
-/// Records that this transaction has added a shard. After a ROLLBACK TO it may count nevertheless.
+/// Records that this transaction has added a shard. After a ROLLBACK TO SAVEPOINT the shard no longer counts as added, even if it still is.
 pub(super) fn note_added(shard: ShardId) {
     ADDED.with_borrow_mut(|(at, shards)| {
         let now = epoch::now();
@@ -244,7 +244,7 @@ pub(super) fn become_router(epoch: i64) -> Result<()> {
 /// Makes this database the router of a new cluster, without other shards.
 pub(super) fn renew() -> Result<()> {
     store::renew()?;
-    // Those of routers that took the old cluster over are not this one's.
+    // A router that took the old cluster over has given its moves high numbers. These begin with 1 again.
     crate::store::number_moves_from(1)?;
     KNOWN.set(None);
     cache::announce();

@@ -22,7 +22,7 @@ use docshard_core::routing::protocol::table::{CreateIndex, CreateTable};
 use serde_json::{Value as Json, json};
 use std::collections::HashMap;
 
-/// The most ranges of a collection that are listed.
+/// The largest number of ranges that the report lists of a collection.
 const NAMED_RANGES: usize = 100;
 
 /// Reports what would be lost with a shard: for each collection its ranges, and the last known number of documents there.
@@ -111,7 +111,7 @@ pub fn heirs(lost: ShardId) -> Result<Vec<ShardId>> {
     Ok(heirs)
 }
 
-/// Sets another primary shard for the databases of the lost one.
+/// Sets another primary shard for the databases whose primary shard is lost; returns their names.
 pub fn move_databases(lost: ShardId, heirs: &[ShardId]) -> Result<Vec<String>> {
     let moved = databases::lock_of_primary(lost)?;
     for database in &moved {
@@ -165,7 +165,7 @@ pub fn reassign(namespace: &str, lost: ShardId, heirs: &[ShardId]) -> Result<()>
     change::touch(locked.id)
 }
 
-/// Sets the version of a collection on shards, and creates its table and indexes where they are missing; they get its validator.
+/// Sets the version of a collection on shards, and creates its table, validator and indexes where they are missing.
 fn place(collection: &Collection, locked: &change::Locked, targets: &[ShardId], version: i64) -> Result<()> {
     let namespace = &collection.namespace;
     placements::insert_or_set(locked.id, targets, version)?;

@@ -1,5 +1,5 @@
-//! Runs statements and calls on shards as the service role, in the caller's transaction. Those that write change metadata, and need
-//! the shards' locks: see [`identity`].
+//! Runs statements and calls on shards as the service role, in the caller's transaction. What writes here changes metadata, and needs the
+//! shards' locks: see [`identity`].
 
 use super::identity;
 use crate::catalog::cache;
@@ -29,7 +29,7 @@ pub fn read_call_on<C: Call>(shard: &Shard, call: &C) -> Result<C::Answer> {
     C::decode(&only(run_at_once(&[(shard, &call.params())], &call.statement(), C::Answer::COLUMNS, false)?)?)
 }
 
-/// As [`read_call_on`], several shards at once, each with a call of its own; their statements are the same.
+/// As [`read_call_on`], for several shards at once. Each shard gets a call of its own, but the SQL text of all calls is the same.
 pub fn read_calls_at_once<C: Call>(asked: &[(&Shard, C)]) -> Result<Vec<C::Answer>> {
     let Some((_, first)) = asked.first() else { return Ok(Vec::new()) };
     let params: Vec<_> = asked.iter().map(|(_, call)| call.params()).collect();
@@ -77,7 +77,7 @@ fn run_at_once(
     }
     remote::await_all(&mut streams)?;
     if write {
-        // Now that the shards have answered, so that one that is unreachable is reported as such.
+        // This comes after the answers, so that an unreachable shard is reported as unreachable.
         identity::require_kept(asked.iter().map(|(shard, _)| *shard))?;
     }
     let rows = |stream: Option<remote::Stream>| match stream {

@@ -1,8 +1,8 @@
 //! Drops of collections and indexes that are still to be performed on shards which could not be reached.
 //!
-//! A session that connects to such a shard performs them first (see `remote::handshake`); the worker does the same and then deletes
-//! the rows. They may be performed twice. A collection or index that is created under the same name meanwhile has another number, so
-//! it is not affected.
+//! A session that connects to such a shard performs them first (see `remote::handshake`); the worker does the same and then deletes the
+//! rows. A drop may be performed twice. A collection or index that is created under the same name meanwhile has another number, so it is
+//! not affected.
 
 use crate::catalog::cache;
 use crate::catalog::cluster::nodes::{call_on_all, read_call_on};
@@ -39,7 +39,7 @@ impl Dropped {
         }
     }
 
-    /// The idempotent statement that performs it on a shard.
+    /// The statement that performs the drop on a shard. It is idempotent.
     fn statement(self) -> String {
         match self {
             Dropped::Collection(collection) => DropTable { collection }.text(),

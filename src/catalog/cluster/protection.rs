@@ -1,9 +1,8 @@
 //! Refuses to drop what a cluster needs: the extension, the servers of shards and the logins there, the tables of collections, and the
-//! database itself. This includes drops that cascade. Refuses changes of collections' tables, too (`shard::table_shape`), and
-//! TRUNCATE. The extension's own objects are refused the same (`shard::member_shape`), as the check itself depends on them.
+//! database itself. This includes drops that cascade. Refuses changes of collections' tables, too (`shard::table_shape`), and TRUNCATE.
+//! Changes of the extension's own objects are refused (`shard::member_shape`) because the checks depend on them.
 //!
-//! A table is known as a collection's, and documents are found, also if rows of docshard's own tables were deleted:
-//! `shard::table_witness`.
+//! `shard::table_witness` recognizes collections' tables, and finds their documents, even if rows of docshard's own tables were deleted.
 //!
 //! A database needs protection if it is a router with other shards, if it is a shard of a router, or if it holds documents.
 //! docshard's own statements pass (`drop_guard::unguarded`); after `docshard.dismantle()` the database needs no protection. Triggers
@@ -80,7 +79,8 @@ fn judge(dropped: &Dropped, name: &str) -> Result<()> {
                 format!("cannot truncate table {schema}.{name} because docshard keeps the state of the cluster in it");
             Err(refuse(message).with_hint(way_to_change(name)))
         }
-        // The table's own check follows, unless its rows in docshard's tables are lost: by then its triggers do not mark it any more.
+        // Usually the check of the trigger's table follows. If docshard's own tables have lost their rows about it, only its triggers show
+        // that it belongs to a collection. They are dropped before the table is checked, so it is checked here.
         Dropped::Trigger(trigger) => {
             if PASSED.get() == Some(server::present_statement()) {
                 return Ok(());
@@ -165,9 +165,12 @@ fn judge_table(relation: &Relation, what: impl FnOnce() -> String, hint: &str) -
     reason.map_or(Ok(()), |reason| Err(refuse(format!("{} because {reason}", what())).with_hint(hint)))
 }
 
-/// Called by event triggers: `load` loads the library; `begin` is called before, and `end` after a statement that may change tables,
-/// `end of all` if it may also have changed other objects of the extension, or servers. `merge` is called when rows of a dump would be
-/// added to those of another cluster: it ends the session, because psql and pg_restore go on with the rest of a dump after an error.
+/// Called by event triggers. `phase`:
+/// * `load` only loads the library.
+/// * `begin`: a statement begins that may change tables.
+/// * `end`: it has ended; `end of all`: it may also have changed other objects of the extension, or servers.
+/// * `merge`: rows of a dump would be added to those of another cluster. Ends the session, because psql and pg_restore continue with
+///   the rest of a dump after an error.
 ///
 /// # Errors
 /// 2BP01 if the statement has changed what docshard does not allow to change.
@@ -237,7 +240,7 @@ fn judge_servers(changed: &Changed) -> Result<()> {
     Ok(())
 }
 
-/// Why no member of an extension may be what docshard creates.
+/// Why nothing that docshard creates may become a member of an extension.
 const LEFT_OUT: &str = "pg_dump leaves members of extensions out, with their rows.";
 
 fn judge_change(changed: &Changed, of_all: bool) -> Result<()> {
@@ -295,7 +298,7 @@ fn judge_server(server: &str, name: &str) -> Result<()> {
     Err(needed(name, &why).with_hint(hint))
 }
 
-/// What this database uses a foreign server for, and how to do without it; None if it does not.
+/// What this database uses a foreign server for, and a hint how to end that; None if it does not use it.
 fn use_of_server(server: &str) -> Result<Option<(String, &'static str)>> {
     if server == server_name(LOCAL) && !store::shards::remote_names()?.is_empty() {
         let why = "the shards of this cluster connect to this database through it".to_owned();

@@ -43,7 +43,7 @@ pub fn rotate_and_wait() -> Result<Value> {
     job::run(ROTATE, "docshard: changing the service role's password", &Value::Null)
 }
 
-/// The servers of this cluster that the router logs in at with a password, each with its number.
+/// The servers of this cluster at which the router logs in with a password, each with its OID.
 fn servers() -> Result<Vec<(String, Oid)>> {
     let shards = cache::shards()?;
     let remote =
@@ -60,7 +60,7 @@ fn servers() -> Result<Vec<(String, Oid)>> {
     Ok(with_password)
 }
 
-/// The role under which the router logs in to a server, and the address.
+/// The role under which the router logs in to a server, and the server's address. Servers for which both are equal share a password.
 fn account(oid: Oid) -> Result<Vec<(String, String)>> {
     let mut options = remote::server_options(oid)?;
     options.extend(remote::mapping_options(oid)?);
@@ -128,7 +128,7 @@ fn change(rotation: &Rotation) -> Result<()> {
     store::delete(server)
 }
 
-/// True if the shard already accepts this login. False without an attempt if the shard asks for no password.
+/// True if the shard already accepts this login. Always false if the shard asks for no password.
 fn is_known(oid: Oid, login: &[(String, String)]) -> Result<bool> {
     let mut options = remote::server_options(oid)?;
     options.extend(login.iter().filter(|(option, _)| option != "password_required").cloned());

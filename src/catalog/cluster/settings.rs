@@ -11,7 +11,7 @@ use docshard_core::error::{Kind, bail, error};
 #[derive(Debug)]
 pub struct Setting {
     pub name: &'static str,
-    /// the value unless it is set
+    /// the value if it is not set
     pub default: &'static str,
     /// the values it takes
     pub kind: SettingKind,
@@ -28,6 +28,8 @@ pub enum SettingKind {
     Boolean,
     /// a time of day
     Time,
+    /// one of these
+    Choice(&'static [&'static str]),
 }
 
 /// Every setting.
@@ -43,6 +45,12 @@ pub const SETTINGS: &[Setting] = &[
         default: "true",
         kind: SettingKind::Boolean,
         description: "the balancer may move chunks: start_balancer(), stop_balancer()",
+    },
+    Setting {
+        name: "balancer_mode",
+        default: "bytes",
+        kind: SettingKind::Choice(&["bytes", "load"]),
+        description: "what the balancer evens out between shards: bytes of each collection, or operations a second (docshard.hot_chunks)",
     },
     Setting {
         name: "move_wait_ms",
@@ -159,7 +167,7 @@ pub fn integer(name: &str) -> Result<i64> {
     value.parse().map_err(|_| error!(Kind::InternalError, "setting \"{name}\" is not an integer: \"{value}\""))
 }
 
-/// The size of a chunk from which on it is split, in bytes, of a collection without one of its own.
+/// The size in bytes above which chunks are split, for collections that have no such size of their own.
 pub fn chunk_bytes() -> Result<i64> {
     Ok(integer("chunk_size_mb")? * 1024 * 1024)
 }
@@ -188,12 +196,14 @@ pub fn set(name: &str, value: Option<&str>) -> Result<()> {
         SettingKind::Integer(least, most) => value.parse().is_ok_and(|n: i64| (least..=most).contains(&n)),
         SettingKind::Boolean => matches!(value, "true" | "false"),
         SettingKind::Time => time_of_day(value).is_some(),
+        SettingKind::Choice(values) => values.contains(&value),
     };
     if !good {
         let wanted = match setting.kind {
             SettingKind::Integer(least, most) => format!("an integer from {least} to {most}"),
             SettingKind::Boolean => "true or false".to_owned(),
             SettingKind::Time => "a time of day as HH:MM".to_owned(),
+            SettingKind::Choice(values) => values.join(" or "),
         };
         bail!(Kind::InvalidOptions, "setting \"{name}\" takes {wanted}, not \"{value}\"");
     }

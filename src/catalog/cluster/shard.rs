@@ -29,7 +29,7 @@ impl Shard {
         self.server.is_none()
     }
 
-    /// The number of its server.
+    /// The OID of its server; None for this database.
     pub fn oid(&self) -> Option<Oid> {
         self.server.as_ref().map(|server| server.oid)
     }

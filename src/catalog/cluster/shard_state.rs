@@ -1,12 +1,12 @@
 //! Compares the collections and indexes that a shard has with those in the catalog.
 //!
 //! A copy of the router that has changed metadata, or a shard that was restored from a backup, leaves *orphaned* relations: tables and
-//! indexes that the catalog does not know. So does a move of a router that was lost, if its backup does not have the move: then the catalog
-//! knows the collection, but not that the shard has its table. They are listed, and dropped one at a time, as they may contain documents. A router that
-//! was restored finds relations and versions at shards that are *newer* than its catalog.
+//! indexes that the catalog does not know. So does a move whose router was lost and restored from a backup that does not have the move:
+//! then the catalog knows the collection, but not that the shard has its table. Orphaned relations are listed, and dropped one at a time,
+//! as they may contain documents. A restored router may also find relations and versions at shards that are *newer* than its catalog.
 //!
-//! INVARIANT: a shard is read before the catalog. The router commits a new collection or index before its shards do, so a relation of a
-//! shard that the catalog read later does not have is unknown, or is just being dropped.
+//! INVARIANT: a shard is read before the catalog. The router commits a new collection or index before its shards do. So a relation that the
+//! shard has and the catalog does not is orphaned, or is just being dropped.
 
 use super::survey;
 use crate::catalog::cluster::identity::check_may_change;
@@ -34,7 +34,7 @@ pub fn name(found: &FoundRelation) -> String {
     found.index.map_or_else(|| format!("c{}", found.collection), names::index)
 }
 
-/// What the catalog says.
+/// What the catalog has.
 pub struct Known {
     collections: HashMap<i32, Identified>,
     indexes: HashMap<i32, NumberedIndex>,
@@ -56,7 +56,7 @@ impl Known {
         };
         let moves = store::migrations::unfinished()?;
         let mut decided = HashMap::new();
-        // A later move has a higher version.
+        // Of several moves the last one counts: it has the highest version.
         for one in moves.iter().filter(|one| one.state == State::Committed) {
             decided.extend([one.donor, one.recipient].map(|shard| ((one.collection, shard), one.version)));
         }
@@ -106,8 +106,8 @@ impl Known {
         found.iter().filter(move |one| self.is_orphan(shard, one))
     }
 
-    /// What the shard has that is newer than this catalog. `is_ahead`: its counter or its router's epoch is, so that every difference
-    /// is a change by another router.
+    /// Describes what the shard has that is newer than this catalog. `is_ahead`: the shard's counter or its router's epoch is newer, so
+    /// every difference is a change by another router.
     pub fn newer(&self, shard: ShardId, found: &[FoundRelation], is_ahead: bool) -> Result<Vec<String>> {
         let mut newer = Vec::new();
         let placed: HashMap<i32, _> =
@@ -153,7 +153,7 @@ pub struct Orphan {
     pub shard: String,
     /// its name in the schema `docshard_data`
     pub relation: String,
-    /// of a table, by PostgreSQL's statistics
+    /// the number of documents of a table, by PostgreSQL's statistics; None for an index
     pub documents: Option<i64>,
 }
 

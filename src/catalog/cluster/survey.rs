@@ -32,7 +32,7 @@ pub struct ShardAnswer<A> {
     pub latency: Option<Duration>,
 }
 
-/// Calls every shard, by number; reads only.
+/// Calls every shard. The answers are in the order of the shards' numbers. The call must only read.
 pub fn call<C: Call>(call: &C, limit: Duration) -> Result<Vec<ShardAnswer<C::Answer>>> {
     let answers = rows(&call.statement(), &call.params(), C::Answer::COLUMNS, limit)?;
     let of = |ShardAnswer { shard, answer, latency }| {
@@ -42,7 +42,7 @@ pub fn call<C: Call>(call: &C, limit: Duration) -> Result<Vec<ShardAnswer<C::Ans
     Ok(answers.into_iter().map(of).collect())
 }
 
-/// Asks every shard, by number, for rows of columns of these types.
+/// Runs a statement with columns of these types on every shard. The answers are in the order of the shards' numbers.
 fn rows(
     statement: &str,
     params: &[Param<'_>],

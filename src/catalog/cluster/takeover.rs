@@ -4,11 +4,13 @@
 //! shard refuses that router. The catalog changes last: after a failure half way, no router is accepted by all shards, and repeating
 //! the call completes it. The keeper does the same on an unreachable shard as soon as it reaches it.
 //!
-//! INVARIANT: one shard cannot prevent a take-over. Whatever it answers, and if it does not answer in time, it counts as unreachable. The catalog
-//! says of such a shard that it must be fenced: that the other router's sessions there must end, though its epoch may have been raised.
+//! INVARIANT: one shard cannot prevent a take-over. A shard that gives an invalid answer, or none in time, counts as unreachable. The
+//! catalog records that such a shard must be *fenced*: the other router's sessions there must end, even if the shard's epoch has been
+//! raised.
 //!
-//! `docshard_core::cluster::take_over` decides which epochs are written. A shard that reports an impossible one is as if it could not be reached.
-//! One that is far ahead may be damaged, or show that others have taken over: then the take-over is refused, unless it is forced.
+//! `docshard_core::cluster::take_over` decides which epochs are written. A shard that reports an impossible epoch counts as unreachable. If
+//! a shard's epoch is far ahead, the shard may be damaged, or other routers may have taken over: then the take-over is refused, unless it
+//! is forced.
 //!
 //! If this catalog was restored from a backup that is older than a shard's password, the shard refuses the router's login. With the login
 //! of a superuser there, the take-over first reads and compares the shard's state as that role. Only when nothing more can refuse the
@@ -55,11 +57,11 @@ const ENDING: Duration = Duration::from_secs(10);
 /// How to take over.
 #[derive(Debug, Default)]
 pub struct TakeOver {
-    /// also if shards have newer metadata than this catalog
+    /// take over even if shards have newer metadata than this catalog
     pub force: bool,
     /// a superuser's login at shards that refuse the router's
     pub login: Option<Login>,
-    /// that of single shards, by name
+    /// such logins for single shards, each with the shard's name; they have precedence
     pub logins: Vec<(String, Login)>,
 }
 
@@ -72,7 +74,7 @@ impl TakeOver {
 /// The result of a take-over.
 #[derive(Debug)]
 pub struct TakenOver {
-    /// the router's number from now on
+    /// the router's epoch from now on
     pub epoch: i64,
     /// shards that could not be reached yet, with their errors
     pub unreachable: Vec<(String, String)>,
@@ -106,7 +108,7 @@ struct Reached {
     refuses_router: Option<Oid>,
     epochs: Report,
     counter: i64,
-    /// the highest numbers of a collection and of an index there that count
+    /// the highest numbers of a collection and of an index there that are plausible
     numbers: [i64; 2],
     found: Vec<FoundRelation>,
     /// describes the session of another router that holds its lock
@@ -139,7 +141,7 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
     for mut one in reached {
         let router = Coordinator { epoch: take_over::epoch_at_shard(epoch, one.epochs, random()), ..coordinator };
         let left_there = take(&mut one, router);
-        // Also after an error: the shard may have it.
+        // The epoch is recorded even after an error: the shard may have it.
         note_epoch(&one.shard, router, epoch)?;
         match left_there {
             Ok(gids) => {
@@ -190,14 +192,16 @@ fn check_allowed(options: &TakeOver) -> Result<()> {
 /// Shards that could not be taken over, each with its error.
 type Unreachable = Vec<(String, String, ShardId)>;
 
-/// The shards whose reports can be believed, and the others, each with its error. At least one can be.
+/// Reads the reports of all shards. Returns the shards whose reports are plausible, and the others with their errors.
+/// Errors: `HostUnreachable` if there are shards, and no report is plausible.
 fn reach_all(options: &TakeOver, cluster: i64) -> Result<(Vec<Reached>, Unreachable)> {
     let (mut reached, mut unreachable, mut is_password) = (Vec::new(), Vec::new(), false);
     for (shard, server) in cache::remote_shards()? {
         let opened = open(&shard, server, options.login(&shard.name))?;
         match opened.and_then(|(session, refuses)| reach(&shard, session, refuses, cluster)) {
             Ok(found) => reached.push(found),
-            // A cancel or a timeout of the caller is no such error. A refused login may be repaired by add_shard, which needs the router.
+            // A cancel or a timeout of the caller does not come here. A refused login does not prevent the take-over: add_shard may repair
+            // it, but needs the router for that.
             Err(error) => {
                 is_password |= is_refused(&error);
                 unreachable.push((shard.name.clone(), error.into_message(), shard.id));
@@ -229,12 +233,13 @@ fn take(one: &mut Reached, router: Coordinator) -> Result<Vec<(String, String)>>
     Ok(left)
 }
 
-/// Records the epoch of this router at a shard, if it is higher than its own one.
+/// Records the epoch that this router has at a shard, if it is higher than the router's own epoch.
 fn note_epoch(shard: &Shard, at_shard: Coordinator, own: i64) -> Result<()> {
     if at_shard.epoch > own { store::contacts::set_epoch(shard.id, at_shard.epoch) } else { Ok(()) }
 }
 
-/// Lets the keeper take a shard over. The former router may have this one's epoch there, if that was higher than its own one.
+/// Records that the keeper is to take a shard over. The former router may have an epoch at this shard that is not lower than `own`; then a
+/// higher one is recorded for this router.
 fn leave_to_keeper(shard: ShardId, own: i64) -> Result<()> {
     store::contacts::set_must_fence(shard, true)?;
     let known = store::contacts::epoch(shard)?;
@@ -249,10 +254,10 @@ fn random() -> i64 {
     random_token().rem_euclid(take_over::STEP)
 }
 
-/// The most differences of a shard that an error shows.
+/// The largest number of differences that an error shows of a shard.
 const SHOWN: usize = 5;
 
-/// What shards have that is newer than this catalog.
+/// Describes what shards have that is newer than this catalog; each description comes with the shard's name.
 /// Errors: `IllegalOperation` if there is anything, unless `force`.
 fn newer(reached: &[Reached], force: bool) -> Result<Vec<(String, String)>> {
     let known = Known::read()?;
@@ -300,8 +305,8 @@ fn is_refused(error: &Error) -> bool {
     error.is_of_class(class::AUTHORIZATION)
 }
 
-/// Opens a session at a shard: as the router, or as the superuser of `login` if the router's login is refused. The second value is then the
-/// server. The inner error is that of the router's login.
+/// Opens a session at a shard: as the router, or as the superuser of `login` if the router's login is refused. In the second case the
+/// session comes with the server. The inner error is that of the router's login, the outer one that of the superuser's.
 fn open(shard: &Shard, server: Oid, login: Option<&Login>) -> Result<Result<(Session, Option<Oid>)>> {
     Ok(match (Session::open_ungreeted(server, CONNECT_S), login) {
         (Err(error), Some(login)) if is_refused(&error) => Ok((open_as_superuser(shard, server, login)?, Some(server))),
@@ -309,8 +314,8 @@ fn open(shard: &Shard, server: Oid, login: Option<&Login>) -> Result<Result<(Ses
     })
 }
 
-/// Assigns a shard to this router and repairs the router's login there, both or neither: else the present router would be locked out of a
-/// shard that it still has. Continues as the router.
+/// Assigns a shard to this router and repairs the router's login there, in one transaction: otherwise the present router might be locked
+/// out of a shard that it still has. Then logs in as the router.
 fn take_with_login(one: &mut Reached, server: Oid, router: Coordinator) -> Result<()> {
     one.session.execute("BEGIN")?;
     let_router_in(server, &mut one.session)?;
@@ -324,7 +329,7 @@ fn take_with_login(one: &mut Reached, server: Oid, router: Coordinator) -> Resul
 const LOCK_TIMEOUT: &str = "SET lock_timeout = '10s'";
 
 /// Reads what a shard has.
-/// Errors: `HostUnreachable` if the database that was reached is not that shard, or reports what no shard can have; the shard's.
+/// Errors: `HostUnreachable` if the database that was reached is not that shard, or reports what no shard can have; errors of the shard.
 fn reach(shard: &Rc<Shard>, mut session: Session, refuses_router: Option<Oid>, cluster: i64) -> Result<Reached> {
     session.execute(LOCK_TIMEOUT)?;
     let NodeRow { epoch, counter, .. } = node_at(&mut session, &shard.name, cluster)?;
@@ -353,8 +358,9 @@ fn check_counter(shard: &str, counter: i64) -> Result<()> {
 const DAMAGED_HINT: &str = "If the shard is damaged, restore it from a backup, or remove it as lost: docshard.remove_shard(name, '{\"lost\": true}'). \
     ALTER SERVER docshard_… OPTIONS (SET port '1') keeps it away from this router meanwhile. If this is an older copy of the router, connect to the router.";
 
-/// The epoch of the router that a shard belongs to, and of this one there.
-/// Errors: `HostUnreachable` if the database that was reached is not that shard, or reports an epoch that no router can have; the shard's.
+/// The epoch of the router to which a shard belongs, and the epoch that the catalog has for this router there.
+/// Errors: `HostUnreachable` if the database that was reached is not that shard, or reports an epoch that no router can have; errors of the
+/// shard.
 pub fn epochs_at(session: &mut Session, id: ShardId, shard: &str, cluster: i64) -> Result<Report> {
     let NodeRow { epoch, .. } = node_at(session, shard, cluster)?;
     report_of(id, shard, epoch)
@@ -365,14 +371,14 @@ fn report_of(id: ShardId, shard: &str, found: i64) -> Result<Report> {
     if report.is_impossible() { Err(impossible_epoch(shard, report.found)) } else { Ok(report) }
 }
 
-/// The error for a shard whose report does not count.
+/// The error for a shard that reports an impossible epoch.
 fn impossible_epoch(shard: &str, epoch: i64) -> Error {
     error!(Kind::HostUnreachable, "shard \"{shard}\" reports the impossible epoch {epoch} of its router")
         .with_hint(DAMAGED_HINT)
 }
 
 /// What a shard stores about itself.
-/// Errors: `HostUnreachable` if the database that was reached is not that shard; the shard's.
+/// Errors: `HostUnreachable` if the database that was reached is not that shard; errors of the shard.
 fn node_at(session: &mut Session, shard: &str, cluster: i64) -> Result<NodeRow> {
     let mut rows = session.call_within(&ReadNode {}, ANSWER_MS)?.into_iter();
     rows.find(|row| row.cluster_id == cluster && row.shard == shard).ok_or_else(|| {
@@ -397,9 +403,10 @@ fn position_at(reached: &mut Reached, router: Coordinator) -> Result<Position> {
     Ok(position)
 }
 
-/// Assigns a shard to this router, and terminates the sessions of all other routers there, and earlier sessions of this router, for which it
-/// waits up to `ending`.
-/// Errors: `ConflictingOperationInProgress` if the shard belongs to a later router; the shard's.
+/// Assigns a shard to this router, and terminates the sessions of all other routers there, and earlier sessions of this router. Waits at
+/// most `ending` for them to end.
+/// Errors: `ConflictingOperationInProgress` if the shard belongs to a later router; `OperationFailed` if sessions do not end in time;
+/// errors of the shard.
 pub fn fence(session: &mut Session, shard: &str, epochs: Report, router: Coordinator, ending: Duration) -> Result<()> {
     if epochs.found < epochs.known {
         raise_epoch(session, shard, Coordinator { epoch: epochs.known, ..router })?;
@@ -422,7 +429,7 @@ fn raise_epoch(session: &mut Session, shard: &str, router: Coordinator) -> Resul
 
 /// Terminates the sessions of routers at a shard that began before its epoch was raised.
 fn end_others(session: &mut Session, shard: &str, ending: Duration) -> Result<()> {
-    // Sessions that start later have the new epoch, or are refused.
+    // Sessions that start later have the new epoch, or the shard refuses them.
     let until: Vec<String> = session.query("SELECT pg_catalog.clock_timestamp()::pg_catalog.text", &[])?;
     let until = until.concat();
     let began = Instant::now();

@@ -29,7 +29,7 @@ pub(in crate::catalog) fn random_token() -> i64 {
 pub struct Options<'a> {
     /// statements that name no collation use it
     pub collation: Option<&'a Collator>,
-    /// what is set for its validation
+    /// the collection's options of validation
     pub validation: Option<&'a Validation>,
 }
 
@@ -90,7 +90,7 @@ pub(super) fn insert_row(
     Ok(id)
 }
 
-/// Inserts the chunks of a collection and creates its tables on their shards, which get its validator.
+/// Inserts the chunks of a collection, and creates its table, with its validator, on every shard that has chunks.
 pub(super) fn lay_out(
     id: i32,
     namespace: &str,
@@ -136,7 +136,7 @@ pub fn set_chunk_size(name: &str, mb: Option<i32>) -> Result<()> {
     change::log("configureCollectionBalancing", Some(name), &json!({"chunkSize": mb}))
 }
 
-/// Sets that statements of a collection are sampled, at most one in this number of microseconds, or that they are not; returns what was set.
+/// Sets how often statements of a collection are sampled: at most one in `every_us` microseconds; None: never. Returns the former value.
 /// Errors: `NamespaceNotFound`.
 pub fn set_sampling(name: &str, every_us: Option<i64>) -> Result<Option<i64>> {
     let locked = change::lock(name)?;
@@ -168,7 +168,7 @@ fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// As [`drop`], but keeps the collection's zone ranges.
+/// As [`drop`] for a collection, but keeps its zone ranges.
 pub(super) fn drop_but_zones(name: &str) -> Result<bool> {
     check_name(name)?;
     let locked = match move_exclusion::lock(name) {
@@ -183,7 +183,7 @@ pub(super) fn drop_but_zones(name: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// Drops the collection's tables and deletes it from the catalog; returns the shards that follow later.
+/// Drops the collection's tables and deletes it from the catalog. Returns the unreachable shards, where the table is dropped later.
 fn take_away(id: i32, name: &str) -> Result<Vec<String>> {
     // A change of grants changes the tables' privileges.
     access::lock_shared()?;
@@ -199,7 +199,7 @@ pub fn drop_database(name: &str) -> Result<bool> {
     if databases::primary(name)?.is_none() {
         return Ok(false);
     }
-    // Before any collection is dropped, which takes its time.
+    // Copies come first, so that a running change of layout refuses the drop before any collection is dropped.
     for copy in collections::copies_of_database(name)? {
         move_exclusion::refuse_while_resharding(copy.id)?;
         take_away(copy.id, &copy.namespace)?;

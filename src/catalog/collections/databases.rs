@@ -12,8 +12,8 @@ pub use crate::store::databases::primary;
 
 /// Creates a database if it does not exist; returns its primary shard. A new one gets the requested shard, or the one with the
 /// fewest chunks and databases.
-/// Errors: `InvalidNamespace`, `InvalidOptions` for `local`, `ShardNotFound`, `IllegalOperation` if its primary is not the requested
-/// one.
+/// Errors: `InvalidNamespace`; `InvalidOptions` for `local`; `ShardNotFound`; `IllegalOperation` for `config`, and if the requested shard
+/// is being removed; `NamespaceExists` if the database has another primary shard than the requested one.
 pub fn ensure(name: &str, wanted: Option<&str>) -> Result<ShardId> {
     namespace::check_database(name)?;
     namespace::check_writable(name)?;
@@ -55,7 +55,7 @@ fn reserved(name: &str) -> Error {
     error!(Kind::InvalidOptions, "Cannot manually create or shard the '{name}' database")
 }
 
-/// Enables sharding of a database: MongoDB's step before `shard_collection`, which does it by itself.
+/// Enables sharding of a database: in MongoDB the step before `shardCollection`. Here `shard_collection` does it itself.
 /// Errors: as [`ensure`]; `InvalidOptions` for MongoDB's own databases.
 pub fn enable_sharding(name: &str, primary: Option<&str>) -> Result<()> {
     if namespace::is_reserved(name) {

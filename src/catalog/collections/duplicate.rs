@@ -72,8 +72,8 @@ fn title(index: &str, collation: Option<&Collator>) -> String {
     }
 }
 
-/// Translates PostgreSQL's error for a violated unique index, which names a relation, into MongoDB's, and adds the collection to that of
-/// its validator. Other errors are unchanged.
+/// Translates PostgreSQL's error for a violated unique index, which names a relation, into MongoDB's. Adds the collection's name to an
+/// error of its validator. Other errors are unchanged.
 pub fn translate(collection: &Collection, mut error: Error) -> Error {
     if error.kind == Kind::DocumentValidationFailure {
         let (database, name) = collection.namespace.split_once('.').unwrap_or((&collection.namespace, ""));
@@ -122,8 +122,8 @@ fn violated_relation(collection: i32, message: &str) -> &str {
     known.or_else(|| message.split('"').nth(1)).unwrap_or_default()
 }
 
-/// Reads the last encoded key in PostgreSQL's DETAIL. For the primary key this is `_id`; a unique index has only one. PostgreSQL
-/// leaves the keys out if the user may not read the columns.
+/// Reads the last encoded key in PostgreSQL's DETAIL. For the primary key this is `_id`; a unique index has only one. None if there are no
+/// keys in it: PostgreSQL leaves them out if the user may not read the columns.
 pub fn last_encoded(error: &Error) -> Option<Vec<u8>> {
     // `Key (…)=(\x…, \x…) already exists.`
     let (_, keys) = error.detail.as_deref()?.rsplit_once(")=(")?;

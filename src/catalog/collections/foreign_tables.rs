@@ -10,11 +10,13 @@ use docshard_core::sql::param::Param;
 use docshard_core::sql::quote::quote_literal;
 use std::time::{Duration, Instant};
 
-/// How long a rename waits, in total, for transactions that use the foreign tables. Nobody can use the tables that it has changed until it ends.
-const MOST_WAIT: Duration = Duration::from_secs(1);
+/// The longest time that a rename waits, in total, for transactions that use the foreign tables. Until the rename ends, nobody can use the
+/// tables that it has changed.
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
-/// Changes the option `namespace` of the foreign tables of a collection that was renamed. The caller need not own them: a foreign table gives no right to its
-/// collection. One whose owner's privileges the extension's owner does not have, or that others use meanwhile, keeps the old name, with a NOTICE.
+/// Changes the option `namespace` of the foreign tables of a collection that was renamed. The caller need not own them: a foreign table
+/// gives no right to its collection. A foreign table keeps the old name, with a NOTICE, if the extension's owner lacks the privileges of
+/// the table's owner, or if another transaction uses the table for too long.
 pub fn rename(from: &str, to: &str) -> Result<()> {
     user::as_extension_owner(|| {
         let sql = "SELECT c.oid::pg_catalog.regclass::text, pg_catalog.pg_has_role(c.relowner, 'USAGE') \
@@ -30,7 +32,7 @@ pub fn rename(from: &str, to: &str) -> Result<()> {
                 continue;
             }
             let sql = format!("ALTER FOREIGN TABLE {name} OPTIONS (SET namespace {})", quote_literal(to));
-            let wait = MOST_WAIT.saturating_sub(began.elapsed()).as_millis().max(1).to_string();
+            let wait = MAX_WAIT.saturating_sub(began.elapsed()).as_millis().max(1).to_string();
             let changed = subtransaction::attempt(|| {
                 let before = spi::query("SELECT pg_catalog.current_setting('lock_timeout')", &[])?;
                 set_lock_timeout(&wait)?;

@@ -153,19 +153,19 @@ impl IndexOptions<'_> {
         self.partial.as_deref().map(|partial| partial.expression.as_str())
     }
 
-    /// True if a new index with these options would be the same index as this one, whose keys are equal.
+    /// True if an index with these options and the keys of `index` counts as the same index. The keys are not compared here.
     pub(super) fn identify(&self, index: &Index) -> bool {
         (self.unique, self.sparse, self.partial_filter(), &self.collation)
             == (index.unique, index.sparse, index.partial_filter(), &index.keys.collation)
     }
 
-    /// True if these are the options of an index whose keys are equal.
+    /// True if these options are equal to those of `index`. The keys are not compared here.
     pub(super) fn are_those_of(&self, index: &Index) -> bool {
         self.identify(index) && (self.hidden, self.expire_after_s) == (index.hidden, index.expire_after_s)
     }
 }
 
-/// The collation of a new index: the given one, or else the collection's.
+/// The collation of a new index: the given one, or else the collection's; None: strings are compared by bytes.
 pub fn collation(ns: &str, given: Option<&Json>) -> Result<Option<Arc<Collator>>> {
     match given {
         Some(json) if !json.as_object().is_some_and(serde_json::Map::is_empty) => {

@@ -19,10 +19,11 @@ use docshard_core::routing::protocol::table::CreateIndex;
 use docshard_core::values::key::KeyPattern;
 use serde_json::{Value as Json, json};
 
-/// The most indexes of a collection, the one on `_id` included: MongoDB's limit.
+/// The largest number of indexes of a collection, including the one on `_id`: MongoDB's limit.
 const MAX_INDEXES: usize = 64;
 
-/// Creates an index on every shard; returns its name. Does nothing if the same index exists. Calls `before` unless it does.
+/// Creates an index on every shard; returns its name. Does nothing if the same index exists. Otherwise calls `before` before the index is
+/// created.
 /// Errors: `BadValue`, `CannotCreateIndex`, `IndexKeySpecsConflict`, `IndexOptionsConflict`, `InvalidIndexSpecificationOption`,
 /// `ConflictingOperationInProgress`, `DuplicateKey`.
 pub fn create(
@@ -33,7 +34,7 @@ pub fn create(
 ) -> Result<String> {
     let draft = match draft(ns, keys_json, options)? {
         Drafted::Exists(name) => return Ok(name),
-        Drafted::Busy(build) => return Err(change::is_being_built(&build, ns)),
+        Drafted::Busy(build) => return Err(change::index_is_being_built_error(&build, ns)),
         Drafted::New(draft) => draft,
     };
     before(&draft)?;
@@ -48,7 +49,7 @@ pub fn create(
 pub enum Drafted {
     /// it exists already, under this name
     Exists(String),
-    /// not while this build of the same or another index runs
+    /// it cannot be created while this build, of the same or another index, runs
     Busy(Build),
     /// it can be created
     New(Box<Draft>),
@@ -188,7 +189,7 @@ impl Made {
     }
 }
 
-/// Inserts an index into the catalog, which makes it usable. Every shard of the collection has it.
+/// Inserts an index into the catalog, which makes it usable. The caller has created it on every shard that has the collection's table.
 pub fn enter(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
     let index = StoredIndex {
         id: draft.id,
@@ -210,7 +211,8 @@ pub fn enter(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
     change::touch(draft.collection)
 }
 
-/// Creates the unique index of a collection that is sharded with `unique`. For `{"_id": 1}` the primary key of the tables serves.
+/// Creates the unique index of a collection that is sharded with `unique`. Does nothing for `{"_id": 1}`, which the tables' primary key
+/// makes unique.
 pub fn create_for_unique_key(ns: &str, pattern: &KeyPattern) -> Result<()> {
     if pattern.is_in_order_of_id() {
         return Ok(());
@@ -219,7 +221,7 @@ pub fn create_for_unique_key(ns: &str, pattern: &KeyPattern) -> Result<()> {
     create(ns, &pattern.to_json().to_string(), &options, &|_| Ok(())).map(|_| ())
 }
 
-/// Returns the name of an existing identical index, or an error if an index conflicts.
+/// Returns the name of an existing identical index, or an error if an index conflicts; None if there is neither.
 fn existing(
     collection: &Collection,
     name: &str,
@@ -249,7 +251,7 @@ fn existing(
     shard_key_index(collection, name, keys, options)
 }
 
-/// Returns the name of the shard key's own index if the request describes it, or an error if the two conflict.
+/// Returns the name of the shard key's own index if the request describes it, or an error if the two conflict; else None.
 fn shard_key_index(
     collection: &Collection,
     name: &str,

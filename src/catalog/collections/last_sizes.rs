@@ -21,8 +21,9 @@ pub fn note_all() -> Result<()> {
     Ok(())
 }
 
-/// The last known number of documents of a collection. Shards that have not been asked yet have as many as the others on average; None if none has been. This node's own
-/// part is estimated by PostgreSQL's statistics here, and the size of the table. No shard is asked.
+/// The last known number of documents of a collection; None if the number is unknown for every shard. A shard with an unknown number counts
+/// as the average of the others. The number on this node is estimated from PostgreSQL's statistics and the size of the table. No shard is
+/// asked.
 pub fn documents(collection: &Collection) -> Result<Option<i64>> {
     let shards = collection.map.shards();
     let known: Vec<i64> = user::as_extension_owner(|| {

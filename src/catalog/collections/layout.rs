@@ -41,7 +41,7 @@ pub struct Layout {
     pub unique: bool,
     /// all chunks, in key order
     pub chunks: Vec<Chunk>,
-    /// its zones' ranges; None: those of the collection stay
+    /// the ranges of its zones; None: those of the collection stay
     pub zones: Option<Vec<ZoneRange>>,
 }
 
@@ -60,7 +60,7 @@ impl Layout {
 pub struct Wanted<'a> {
     pub key: &'a KeyPattern,
     pub unique: bool,
-    /// how many chunks; None: as their size requires
+    /// the number of chunks; None: as many as the chunk size requires
     pub chunks: Option<i64>,
     pub zones: Option<&'a [ZoneRange]>,
     /// a sample of the documents' new keys
@@ -69,7 +69,7 @@ pub struct Wanted<'a> {
     pub bytes: i64,
 }
 
-/// Chunks for a sharded collection on all shards that take data.
+/// Computes a layout of a sharded collection, with chunks on all shards that take data. `chunk_size` is in bytes.
 ///
 /// # Errors
 /// `InvalidOptions` for a number of chunks that is not possible; `ShardNotFound`; those of [`ZoneMap::new`].
@@ -132,7 +132,7 @@ pub struct Copy {
     pub id: i32,
     pub token: i64,
     pub name: String,
-    /// of all its shards
+    /// its version at every shard
     pub version: i64,
 }
 
@@ -179,8 +179,8 @@ struct Keys {
     parsed: IndexKeys,
 }
 
-/// The indexes that the copy needs beside those of the collection, and whether they are unique: that of a unique shard key, and that of the
-/// former shard key, which has been the primary key.
+/// The indexes that the copy needs beside those of the collection, each with whether it is unique: the index of a unique shard key, and
+/// that of the former shard key, for which the primary key has served so far.
 fn own_indexes(of: &Collection, layout: &Layout, id: i32) -> Result<Vec<(Keys, bool)>> {
     let keys = |pattern: &KeyPattern| -> Result<Keys> {
         let text = pattern.to_json().to_string();
@@ -236,8 +236,8 @@ fn stored(index: &Index) -> StoredIndex {
     }
 }
 
-/// Makes a copy that has all documents the collection. The caller has locked the collection's row, and excludes all writers on its
-/// shards.
+/// Puts a copy, which has all documents, in the place of the collection. The caller has locked the collection's row, and excludes all
+/// writers on its shards.
 ///
 /// # Errors
 /// `OperationFailed` if a shard has another version of the copy than the catalog; `LockTimeout`; the shards' errors.
@@ -275,8 +275,8 @@ fn rename_copy(of: i32, copy: i32, namespace: &str) -> Result<()> {
     collections::rename(copy, namespace)
 }
 
-/// The catalog's part of [`replace`], when the shards' parts are done. The caller has locked the collection's row. A zone's ranges of
-/// another key are lost.
+/// Completes [`replace`] in the catalog after the shards have done their parts and the router's part was lost. The caller has locked the
+/// collection's row. `keeps_key`: false if the copy has another shard key; then the zones' ranges are deleted.
 pub fn take_name(of: i32, copy: i32, namespace: &str, keeps_key: bool) -> Result<()> {
     let version = change::next_version(copy)?;
     placements::set_version(copy, &placements::shards(copy)?, version)?;
@@ -303,7 +303,7 @@ fn store_zones(namespace: &str, key: &KeyPattern, ranges: &[ZoneRange]) -> Resul
     })
 }
 
-/// Drops a copy that has not become the collection, everywhere; shards that cannot be reached follow.
+/// Drops a copy that has not become the collection, everywhere; on shards that cannot be reached, later.
 pub fn drop_copy(id: i32, name: &str) -> Result<()> {
     if collections::lock_id(id)?.is_none() || collections::namespace(id)?.as_deref() != Some(name) {
         return Ok(());
@@ -314,7 +314,7 @@ pub fn drop_copy(id: i32, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Parses zones' ranges of a shard key: `[{"min": …, "max": …, "zone": …}]`.
+/// Parses a zone's range of a shard key.
 ///
 /// # Errors
 /// As [`zones::update_range`].

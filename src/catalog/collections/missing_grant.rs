@@ -1,4 +1,4 @@
-//! What a role lacks to which nothing was granted, or too little, and how an administrator grants it.
+//! Errors and hints for a role that lacks a grant: what it lacks, and how an administrator grants it.
 
 use crate::pg::error::Error;
 use crate::pg::server;
@@ -11,7 +11,7 @@ pub(super) fn hint(level: &str, resource: &str) -> String {
     hint_of(&server::user_name(server::current_user()), level, resource)
 }
 
-/// As [`hint`], for a role.
+/// As [`hint`], for the role of that name.
 pub(super) fn hint_of(role: &str, level: &str, resource: &str) -> String {
     let role = quote_literal(role);
     let options = quote_literal(&json!({level: resource}).to_string());

@@ -1,12 +1,13 @@
 //! Collections and what belongs to them.
 //!
-//! * [`namespace`]: names of databases and collections, checked; [`databases`].
-//! * [`collection`]: creating and dropping one; [`sharding`]; [`rename`]; [`views`]: pipelines that are read like collections.
+//! * [`namespace`]: names of databases and collections, checked; [`databases`]: databases and their primary shards.
+//! * [`collection`]: creating and dropping one; [`sharding`]; [`rename`], with `foreign_tables`; [`validation`]: validators; [`views`]:
+//!   pipelines that are read like collections.
 //! * [`layout`]: giving a collection another shard key, other chunks or other shards.
 //! * [`chunks`]: splitting and merging; [`zones`]: which shards and which ranges of keys belong to a zone.
 //! * [`indexes`]: creating secondary indexes; [`index_options`], [`index_removal`], [`index_changes`]; [`duplicate`]: MongoDB's errors for
 //!   violated unique indexes.
-//! * [`grants`]: the rights of roles to read and write collections.
+//! * [`grants`]: the rights of roles to read and write collections; `missing_grant`: errors for a role without them.
 //! * [`sizes`]: the sizes of collections, as shards measure them; [`last_sizes`]: the last known ones.
 
 pub mod chunks;
@@ -21,6 +22,7 @@ pub mod index_removal;
 pub mod indexes;
 pub mod last_sizes;
 pub mod layout;
+pub mod loads;
 pub(in crate::catalog) mod missing_grant;
 pub mod namespace;
 pub mod rename;

@@ -1,7 +1,7 @@
 //! Renames a collection within its database.
 //!
-//! Its number stays, and with it the tables, chunks and indexes on the shards, so no document moves. What has the name follows: the
-//! collection's row, its zone ranges, the rights on its tables, which become those of the new name, and foreign tables over it.
+//! Its number stays, and with it the tables, chunks and indexes on the shards, so no document moves. Only what depends on the name is
+//! changed: the collection's row, its zone ranges, the rights on its tables, and foreign tables over it.
 
 use super::{foreign_tables, grants, namespace, views, zones};
 use crate::catalog::cluster::identity::check_may_change;
@@ -29,7 +29,7 @@ pub fn rename(from: &str, to: &str, drop_target: bool) -> Result<()> {
         bail!(Kind::CommandFailed, "Source and destination collections must be on the same database");
     }
     views::refuse(from)?;
-    // In this order, so that two renames cannot wait for each other.
+    // The names are locked in sorted order, so that two renames cannot wait for each other.
     views::lock_name(from.min(to));
     views::lock_name(from.max(to));
     let locked = move_exclusion::lock(from)?;
@@ -52,7 +52,7 @@ pub fn rename(from: &str, to: &str, drop_target: bool) -> Result<()> {
     change::touch(locked.id)
 }
 
-/// Gives the roles with grants the rights on a collection's tables that they have by its new name.
+/// Sets the rights of roles on a collection's tables to those that they have been granted on its new name.
 pub(super) fn move_rights(collection: i32, namespace: &str) -> Result<()> {
     store::grants::lock_shared()?;
     let granted = grants::all()?;

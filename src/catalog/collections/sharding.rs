@@ -23,7 +23,7 @@ use std::rc::Rc;
 
 /// Chunks that an empty hashed collection starts with on each shard.
 const HASHED_CHUNKS_PER_SHARD: usize = 2;
-/// The most initial chunks of one collection on each shard: MongoDB's limit.
+/// The largest number of initial chunks of a collection for each shard: MongoDB's limit.
 const MAX_INITIAL_CHUNKS_PER_SHARD: usize = 8192;
 
 /// Options of [`shard`].
@@ -137,8 +137,8 @@ pub fn usable_shards() -> Result<Vec<Rc<Shard>>> {
     Ok(shards)
 }
 
-/// Creates an empty sharded collection. With a hashed key it has chunks on every shard, with zones on the zones' shards, else one
-/// chunk on the primary shard. It keeps its other properties.
+/// Creates an empty sharded collection. With a hashed key it has chunks on every shard, with zones on the zones' shards, else one chunk on
+/// the primary shard. It gets the collation, validation and indexes of `former`, the empty collection that it replaces.
 fn shard_new(
     name: &str,
     database: &str,
@@ -309,7 +309,7 @@ fn check_indexes(collection: &Collection, pattern: &KeyPattern, options: &ShardO
     check_unique_indexes(collection, pattern)
 }
 
-/// Refuses unique indexes that a shard could not check alone.
+/// Refuses a shard key with which a shard could not check one of the collection's unique indexes alone.
 pub(super) fn check_unique_indexes(collection: &Collection, pattern: &KeyPattern) -> Result<()> {
     let starts = |fields: &[(String, bool)]| {
         fields.len() >= pattern.fields.len()

@@ -28,9 +28,9 @@ pub struct Chunk {
     pub shard: ShardId,
     /// it cannot be split
     pub jumbo: bool,
-    /// documents, estimated
+    /// the number of documents, counted or estimated; 0 until measured
     pub documents: u64,
-    /// their bytes, estimated
+    /// the bytes of the documents, as their number
     pub bytes: u64,
 }
 
@@ -54,12 +54,12 @@ pub struct Collection {
 
 impl Collection {
     /// The upper bound of a chunk for statements at a shard; None for the last chunk, which is unbounded.
-    pub fn end_of<'a>(&self, chunk: &'a Chunk) -> Option<&'a [u8]> {
+    fn end_of<'a>(&self, chunk: &'a Chunk) -> Option<&'a [u8]> {
         (chunk.max != self.key.max_bound()).then_some(chunk.max.as_slice())
     }
 }
 
-/// All collections by namespace, in one snapshot, not yet measured; without copies that may become the collection.
+/// All collections by namespace, in one snapshot, not yet measured. Copies of running changes of layout are left out.
 /// Errors: `InternalError` if the catalog holds a bad key.
 pub fn collections(sharded_only: bool) -> Result<Vec<Collection>> {
     let _snapshot = ActiveSnapshot::latest();
@@ -85,13 +85,14 @@ pub fn collections(sharded_only: bool) -> Result<Vec<Collection>> {
     Ok(collections)
 }
 
-/// The largest table whose documents are counted for the balancer, in MiB; larger ones are estimated, as it measures often.
+/// The size of the largest table whose documents are counted for the balancer, in MiB. Larger ones are estimated, because the balancer
+/// measures often.
 pub const COUNTED_OFTEN_MB: i32 = 50;
 
 /// The size of a collection on a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Amount {
-    /// documents; None if there are no statistics
+    /// the number of documents; None if there are no statistics
     pub documents: Option<i64>,
     /// bytes of the documents
     pub bytes: i64,
@@ -184,7 +185,7 @@ pub fn split_points(shard: &Shard, collection: &Collection, chunk: &Chunk, parts
 }
 
 /// Asks a shard for keys that divide a range.
-/// Errors: 08P01 for others.
+/// Errors: 08P01 if the shard returns a key outside of the range.
 pub fn ask_split_points(shard: &Shard, find: &FindSplitPoints<'_>) -> Result<Vec<Vec<u8>>> {
     let points = read_call_on(shard, find)?;
     if points.iter().all(|point| point.as_slice() >= find.lo && find.hi.is_none_or(|hi| point.as_slice() < hi)) {

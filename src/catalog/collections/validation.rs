@@ -1,5 +1,5 @@
-//! Validators of collections: the catalog has what was set, and each shard of the collection has the validator itself, which it checks
-//! where rows are written (`storage::rows::validation`).
+//! Validators of collections. The catalog has the options as users have set them. Each shard of the collection has the validator, with
+//! which it checks documents where rows are written (`storage::rows::validation`).
 //!
 //! INVARIANT: a shard gets the validator in the transaction that gives it the collection's table, or that changes the validator. A change
 //! excludes moves and writers, so no document is written by another validator after it has committed.
@@ -20,7 +20,7 @@ use docshard_core::routing::protocol::table::SetValidator;
 use docshard_core::values::collation::Collator;
 use serde_json::{Map, Value as Json, json};
 
-/// What is set for a collection, checked; None if nothing is.
+/// Checks a collection's options of validation; None if none is set.
 /// Errors: `InvalidOptions` for a collection of an internal database; those of [`Validation::check`].
 pub fn of_options(name: &str, options: Map<String, Json>, collation: Option<&Collator>) -> Result<Option<Validation>> {
     let validation = Validation::of(options, collation);
@@ -50,7 +50,7 @@ pub(in crate::catalog) fn place(
     place_by(id, token, validation, |set| call_on_all(shards, set))
 }
 
-/// As [`place`], by a call to the shard that is given.
+/// As [`place`], for a shard to which `call` sends the validator.
 pub fn place_by(
     id: i32,
     token: i64,
@@ -61,7 +61,7 @@ pub fn place_by(
     call(&SetValidator { collection: id, token, definition: Some(&definition) }).map_err(outdated)
 }
 
-/// A shard of an earlier release cannot check documents.
+/// Translates the error of a shard of an earlier release, which cannot check documents.
 fn outdated(error: Error) -> Error {
     if error.sqlstate != UNDEFINED_FUNCTION || error.is_ours {
         return error;
@@ -70,7 +70,7 @@ fn outdated(error: Error) -> Error {
     refused.at_place_of(&error).with_hint("Update docshard there, and run ALTER EXTENSION docshard UPDATE.")
 }
 
-/// Changes what is set for a collection's validation; fields that are not given stay.
+/// Changes a collection's options of validation. Options that are not given stay.
 /// Errors: `NamespaceNotFound`; `LockTimeout`; those of [`of_options`] and [`place`].
 pub fn change(name: &str, given: Map<String, Json>) -> Result<()> {
     check_may_change()?;
@@ -83,7 +83,7 @@ pub fn change(name: &str, given: Map<String, Json>) -> Result<()> {
     options.extend(given);
     let after = of_options(name, options, collection.collation.as_deref())?;
     let definition = after.as_ref().and_then(Validation::for_shards);
-    // Also if it is as before, or none again, so that a shard that has lost a change gets it.
+    // An unchanged or removed validator is sent, too: a shard may have lost an earlier change.
     if is_given || definition.is_some() || before.and_then(Validation::for_shards).is_some() {
         let set = SetValidator { collection: locked.id, token: locked.token, definition: definition.as_deref() };
         call_on_all(&placements::shards(locked.id)?, &set).map_err(outdated)?;

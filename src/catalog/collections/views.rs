@@ -214,8 +214,8 @@ impl<'v> Graph<'v> {
     }
 }
 
-/// Returns the length of the longest chain of views from a view, without it, and true if a chain leads back to it. Lengths above
-/// [`MAX_DEPTH`] are not distinguished.
+/// Returns the length of the longest chain of views that begins with a view, not counting that view, and whether a chain leads back to it.
+/// Lengths above [`MAX_DEPTH`] are not distinguished.
 fn depth<'v>(from: &str, next: impl Fn(&str) -> BTreeSet<&'v str>) -> (usize, bool) {
     let mut level = next(from);
     for depth in 0..=MAX_DEPTH {

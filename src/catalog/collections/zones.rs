@@ -73,7 +73,7 @@ pub fn update_range(ns: &str, min: &Value, max: &Value, zone: Option<&str>) -> R
     namespace::split(ns)?;
     lock()?;
     let collection = cache::find(ns)?;
-    // The decision of a change of layout replaces the ranges; a range of the former key would stay.
+    // A change of layout may replace the ranges when it is decided. Until then, no range of the former shard key is added.
     if let Some(collection) = &collection {
         refuse_while_resharding(collection.id)?;
     }
@@ -150,7 +150,7 @@ fn bounds(pattern: &KeyPattern, min: &Value, max: &Value) -> Result<(Vec<u8>, Ve
     Ok((min_key, max_key))
 }
 
-/// As [`update_range`] encodes the bounds of a range.
+/// Encodes the bounds of a range as [`update_range`] does.
 /// Errors: `BadValue`, `FailedToParse`.
 pub(super) fn range_bounds(pattern: &KeyPattern, min: &Value, max: &Value) -> Result<(Vec<u8>, Vec<u8>)> {
     bounds(pattern, min, max)

@@ -3,6 +3,7 @@
 use super::with_options;
 use crate::catalog::collections::namespace;
 use crate::operation::arguments::{Arguments, Form};
+use crate::operation::explaining::{self, Verbosity, pretty};
 use crate::operation::reading::{self, Count, Found};
 use crate::operation::request_parts::{Shared, Specification};
 use crate::operation::shard_key;
@@ -12,7 +13,6 @@ use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
 use crate::pg::process::timeout::TimeLimit;
 use crate::router::by_key;
-use crate::router::explain::statement::{Verbosity, pretty};
 use crate::router::reads::aggregate::Results;
 pub use crate::router::reads::distinct::Values;
 use docshard_core::query::specification::Role;
@@ -99,7 +99,7 @@ pub fn explain(ns: &str, filter: &Json, options: &Json, verbosity: &str) -> Resu
             let stages = || reading::find_stages(filter, options);
             match reading::explain_view(ns, stages, Shared::of(options, None), verbosity)? {
                 Some(explained) => Ok(explained),
-                None => reading::explain_find(ns, filter, options, verbosity),
+                None => explaining::find(ns, filter, options, verbosity),
             }
         })?
     };

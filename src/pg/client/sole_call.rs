@@ -17,23 +17,24 @@ unsafe extern "C-unwind" {
 /// The largest result of such a call, in bytes. As text it is a few times as long; memory contexts begin with 8 kB.
 pub const MAX_RESULT: usize = 256;
 
-/// True if the call is the client's whole transaction and its result needs no conversion to the client's encoding: what it writes last
-/// may be committed before it returns.
+/// True if the call is the client's whole transaction and its result needs no conversion to the client's encoding. Then its writes at
+/// another server may be committed there before it returns.
 #[allow(clippy::not_unsafe_ptr_arg_deref, reason = "PostgreSQL passes this pointer to the function")]
 pub fn may_commit_first(call: pg_sys::FunctionCallInfo) -> bool {
     // SAFETY: PostgreSQL made the call, and its caller's portal and plan outlive it; the encodings are numbers of this session.
     unsafe { is_sole(call, false) && pg_sys::pg_get_client_encoding() == pg_sys::GetDatabaseEncoding() }
 }
 
-/// True if the call is the client's whole transaction, also as `SELECT … FROM f(…)`: for a function whose writes are not committed
-/// before its call returns.
+/// True if the call is the client's whole transaction, also as `SELECT … FROM f(…)`. For functions that do not commit their writes
+/// before they return.
 #[allow(clippy::not_unsafe_ptr_arg_deref, reason = "PostgreSQL passes this pointer to the function")]
 pub fn is_whole_transaction(call: pg_sys::FunctionCallInfo) -> bool {
     // SAFETY: as above.
     unsafe { is_sole(call, true) }
 }
 
-/// True if the call is the client's whole statement, and the statement its whole transaction.
+/// True if the call is the client's whole statement, and the statement its whole transaction. `or_scan`: the call may also be the only
+/// function of a FROM clause.
 ///
 /// # Safety
 /// `call` is the one that is running.
@@ -71,8 +72,8 @@ unsafe fn is_sole(call: pg_sys::FunctionCallInfo, or_scan: bool) -> bool {
         if !is_only {
             return false;
         }
-        // A query message has a transaction of its own. Messages of the extended protocol share one up to a Sync, which usually
-        // arrives with them.
+        // A Query message is a transaction of its own, and its portal is not visible. In the extended protocol the transaction lasts
+        // until the next Sync message, which has usually arrived together with this statement.
         !portal.visible || (has_unread_input() && pq_peekbyte() == c_int::from(b'S'))
     }
 }
@@ -90,7 +91,7 @@ pub(in crate::pg) unsafe fn is_only_target(plan: *mut pg_sys::Plan, called: *mut
     }
 }
 
-/// True if a scan is of a call's result, and of no other function's.
+/// True if the call is the scan's only function.
 ///
 /// # Safety
 /// The plan is being executed.

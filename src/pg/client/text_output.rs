@@ -14,11 +14,11 @@ use std::ffi::{CStr, c_char, c_int};
 
 type Receive = unsafe extern "C-unwind" fn(*mut pg_sys::TupleTableSlot, *mut pg_sys::DestReceiver) -> bool;
 
-/// The number of columns and the length of the first one, in a row's message.
+/// The bytes of a row's message before the text: the number of columns (2 bytes) and the length of the first one (4 bytes).
 const HEADING: usize = 6;
 
-/// Larger buffers are freed.
-const MOST_KEPT: usize = 1 << 20;
+/// The capacity of the largest buffer that is kept for the next row, in bytes.
+const MAX_KEPT: usize = 1 << 20;
 
 thread_local! {
     /// The receiver's function that [`take_over`] has replaced.
@@ -127,7 +127,7 @@ unsafe fn send(slot: *mut pg_sys::TupleTableSlot) -> bool {
             encode(&mut row);
             finish(&mut row)
         };
-        if row.capacity() <= MOST_KEPT {
+        if row.capacity() <= MAX_KEPT {
             BUFFER.set(row);
         }
         is_sent

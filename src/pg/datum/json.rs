@@ -14,10 +14,11 @@ use std::borrow::Cow;
 /// White space before a text that comes from jsonb.
 const UNORDERED: &str = "\t\r\t\r";
 
+/// The text of a json argument.
 #[derive(Clone, Debug)]
 pub struct Json {
     text: Cow<'static, str>,
-    /// it comes from jsonb
+    /// it comes from jsonb, so the order of keys is lost
     unordered: bool,
 }
 
@@ -93,10 +94,10 @@ impl IntoDatum for Json {
     }
 }
 
-// SAFETY: the conversion above.
+// SAFETY: converts by `FromDatum` above.
 unsafe impl<'fcx> ArgAbi<'fcx> for Json {
     unsafe fn unbox_arg_unchecked(arg: Arg<'_, 'fcx>) -> Self {
-        // A null is the options of a function for users: see `nulls`. Other functions with a required argument are STRICT.
+        // Only the options of a function for users can be null (see `nulls`). Other functions with a required argument are STRICT.
         // SAFETY: the SQL type is json, by impl_sql_translatable.
         unsafe { arg.unbox_arg_using_from_datum().unwrap_or_default() }
     }

@@ -52,7 +52,8 @@ unsafe fn plain(datum: *mut pg_sys::varlena) -> *mut pg_sys::varlena {
 
 /// A jsonb datum, neither compressed nor external, valid as long as its memory context.
 ///
-/// INVARIANT: it nests no deeper than what functions recurse into, whoever made it: an argument that does is an ERROR.
+/// INVARIANT: it is nested at most [`MAX_RECURSION`] levels deep, so that functions can recurse into it. An argument that is nested
+/// deeper is an ERROR.
 #[derive(Clone, Copy, Debug)]
 pub struct RawJsonb(*mut pg_sys::varlena);
 
@@ -87,7 +88,8 @@ impl RawJsonb {
         }
     }
 
-    /// Makes a jsonb datum in the current memory context. The bytes must be a container as PostgreSQL writes it.
+    /// Makes a jsonb datum in the current memory context. The bytes must be a container as PostgreSQL writes it, nested at most
+    /// [`MAX_RECURSION`] levels deep.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         RawJsonb(new_varlena(bytes))
     }
@@ -124,7 +126,7 @@ impl IntoDatum for RawJsonb {
     }
 }
 
-// SAFETY: as_datum conversion is the detoasting above.
+// SAFETY: converts by `FromDatum` above, which detoasts.
 unsafe impl<'fcx> ArgAbi<'fcx> for RawJsonb {
     unsafe fn unbox_arg_unchecked(arg: Arg<'_, 'fcx>) -> Self {
         let index = arg.index();

@@ -18,7 +18,7 @@ use std::ptr::null_mut;
 /// The argument that may be null.
 const OPTIONS: &str = "options";
 
-/// No argument of the call is null, but for `options`.
+/// A parameter whose presence shows that no argument of the call is null, except `options`.
 #[derive(Clone, Copy, Debug)]
 pub struct NoNulls;
 

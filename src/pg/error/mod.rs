@@ -15,7 +15,7 @@ use std::panic::AssertUnwindSafe;
 
 pub use docshard_core::error::{DuplicateKey, Error, Result};
 
-/// The name of the constraint that a document violates which its collection's validator refuses.
+/// The constraint that is named in the error about a document that its collection's validator refuses.
 const VALIDATOR: &str = "validator";
 
 /// An error that can be raised.
@@ -44,7 +44,7 @@ impl Raise for Error {
     }
 }
 
-/// A caught error, of [`Raise::raise`] or of PostgreSQL.
+/// Converts a caught ERROR, which [`Raise::raise`] or PostgreSQL has raised.
 pub(in crate::pg) fn from_caught(caught: CaughtError) -> Error {
     let (CaughtError::PostgresError(report)
     | CaughtError::ErrorReport(report)
@@ -60,8 +60,9 @@ pub(in crate::pg) fn from_caught(caught: CaughtError) -> Error {
     })
 }
 
-/// Sets the SQLSTATE, the context, and the fields that name objects, of the error that is being raised. pgrx would report a SQLSTATE that is not PostgreSQL's as an
-/// internal error. PostgreSQL calls error-context callbacks when it finishes an error, and these may set its code.
+/// Sets the SQLSTATE, the context, and the fields that name objects, of the error that is being raised. pgrx would report a SQLSTATE
+/// that PostgreSQL does not define as an internal error. PostgreSQL calls error-context callbacks when it finishes an error, and
+/// a callback may set these fields.
 mod annotate {
     #![allow(unsafe_code)]
     use super::{SqlState, pack_sqlstate, sqlstate};
@@ -98,7 +99,7 @@ mod annotate {
         query_position: c_int,
     }
 
-    /// What is collected of an error.
+    /// The fields of an error that a [`Collector`] keeps.
     #[derive(Clone, Copy, PartialEq, Eq)]
     pub(super) enum Kept {
         Names,
@@ -109,8 +110,8 @@ mod annotate {
         static PENDING: RefCell<Option<Pending>> = const { RefCell::new(None) };
     }
 
-    /// While it lives, what pgrx would drop of the last error that PostgreSQL finished is collected. If it is dropped by that error, which pgrx
-    /// then raises again, this is added to it.
+    /// Keeps those fields of an error that pgrx would drop: of the last error that PostgreSQL finishes while the collector lives. If
+    /// that error unwinds the collector, pgrx raises it again afterwards, and the fields are added to it.
     pub(super) struct Collector {
         previous: *mut pg_sys::ErrorContextCallback,
         slot: Box<Slot>,
@@ -149,8 +150,8 @@ mod annotate {
     }
 
     unsafe extern "C-unwind" fn collect(slot: *mut c_void) {
-        // SAFETY: called by errfinish, so an error is on PostgreSQL's error stack, and with a collector's slot. The copy is made outside of the memory context of
-        // errors, and freed. Nothing is allocated if memory is short.
+        // SAFETY: called by errfinish with a collector's slot, so an error is on PostgreSQL's error stack. The copy is made outside of
+        // the memory context of errors, and freed. Nothing is allocated if memory is short.
         unsafe {
             let slot = &mut *slot.cast::<Slot>();
             let kept = slot.kept;
@@ -174,7 +175,7 @@ mod annotate {
                 |text: *mut c_char| (!text.is_null() && kept == Kept::All).then(|| CStr::from_ptr(text).to_owned());
             let pending = Pending {
                 sqlstate: super::unpack_sqlstate((*error).sqlerrcode),
-                // What functions and statements around this one add, they add once more.
+                // The context that was added inside of the collector. The callbacks around it add theirs when the error is raised again.
                 context: string((*error).context),
                 names,
                 place: (kept == Kept::All).then(|| Place {
@@ -246,14 +247,14 @@ mod annotate {
     }
 }
 
-/// Runs statements of a user. An ERROR of theirs keeps the fields that name objects, such as `constraint_name`, which pgrx would drop.
+/// Runs a user's statements. Their ERRORs keep the fields that name objects, such as `constraint_name`, which pgrx would drop.
 pub fn keeping_names<T>(run: impl FnOnce() -> T) -> T {
     let _collector = annotate::Collector::new(annotate::Kept::Names);
     run()
 }
 
-/// Calls code of PostgreSQL whose ERROR passes through, and keeps what pgrx would drop of it: its SQLSTATE, if that is a user's own, its context, its position in the statement,
-/// and the names of objects.
+/// Calls code of PostgreSQL whose ERRORs pass through. They keep what pgrx would drop: a SQLSTATE that PostgreSQL does not define, the
+/// context, the position in the statement, and the names of objects.
 pub fn keeping_all<T>(run: impl FnOnce() -> T) -> T {
     let _collector = annotate::Collector::new(annotate::Kept::All);
     run()
@@ -274,7 +275,7 @@ pub fn init() {
     unsafe { std::env::set_var("RUST_LIB_BACKTRACE", "0") };
 }
 
-/// Runs SQL here. A violation of a unique index or of a validator becomes an `Err`, as in [`catch`].
+/// Runs SQL in this backend. A violation of a unique index or of a validator becomes an `Err`, as in [`catch`].
 pub fn catch_violation<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_all(&[PgSqlErrorCode::ERRCODE_UNIQUE_VIOLATION, PgSqlErrorCode::ERRCODE_CHECK_VIOLATION], run)
 }

@@ -1,5 +1,5 @@
-//! The server's log: writes a line, and keeps errors of one SQLSTATE out of it, unless `log_min_messages` is `debug1` or below: these errors are
-//! frequent, and the router handles them.
+//! The server's log: writes a line to it, and hides errors of one SQLSTATE, which are frequent and which the router handles. They are
+//! logged if `log_min_messages` is `debug1` or below.
 
 use super::pack_sqlstate;
 use docshard_core::error::sqlstate::SqlState;
@@ -14,10 +14,10 @@ pub fn write(message: &'static str, detail: String) {
         .report(PgLogLevel::LOG);
 }
 
-/// The packed SQLSTATE, and the previous hook.
+/// The packed SQLSTATE that is hidden, and the previous hook.
 static HIDDEN: OnceLock<(i32, pg_sys::emit_log_hook_type)> = OnceLock::new();
 
-/// Called from `_PG_init`.
+/// Hides errors of this SQLSTATE. Called from `_PG_init`.
 pub fn hide(sqlstate: SqlState) {
     // SAFETY: a backend has one thread; the hook that was there before is called by ours.
     unsafe {

@@ -1,5 +1,6 @@
-//! `ANALYZE` of a foreign table: a sample of its rows, from which PostgreSQL makes statistics. It runs as the table's owner, or as the owner of a
-//! parent whose statistics include the table's rows. The table's own owner needs the right to read, as for every statement.
+//! `ANALYZE` of a foreign table: returns a sample of its rows, from which PostgreSQL makes statistics. ANALYZE runs as the table's owner,
+//! or as the owner of a parent table whose statistics include these rows. In both cases the foreign table's own owner must have the right
+//! to read.
 
 use super::define;
 use super::interface::{Access, raise};
@@ -9,8 +10,8 @@ use crate::pg::{server, version};
 use pgrx::{pg_guard, pg_sys};
 use std::ffi::c_int;
 
-/// The most bytes of a sample. Rows come in a random order, so the first of them are a sample, too.
-const MOST_BYTES: usize = 64 * 1024 * 1024;
+/// A sample ends when its rows have this many bytes. Rows come in a random order, so the first ones are a sample, too.
+const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 #[pg_guard]
 pub(super) unsafe extern "C-unwind" fn analyze(
@@ -24,7 +25,7 @@ pub(super) unsafe extern "C-unwind" fn analyze(
         if relation.is_null() || pg_sys::MyBackendType == pg_sys::BackendType::B_AUTOVAC_WORKER {
             return false;
         }
-        // One child that cannot be read leaves the others.
+        // A child that cannot be read is only a warning, so that ANALYZE of a parent goes on with its other children.
         if let Err(error) =
             define::check_owner(relation, server::current_user(), &*define::open((*relation).rd_id), Access::Read)
         {
@@ -46,8 +47,8 @@ unsafe extern "C-unwind" fn sample(
     total: *mut f64,
     dead: *mut f64,
 ) -> c_int {
-    // SAFETY: PostgreSQL calls this for an open table, with room for this many rows. They are in its memory context, and what is only needed for a
-    // row in another one.
+    // SAFETY: PostgreSQL calls this for an open table, with room for `most` rows, which are allocated in its memory context. What is
+    // needed for one row only is in a context that is reset.
     unsafe {
         let table = define::open((*relation).rd_id);
         raise(define::check_owner(relation, server::current_user(), &*table, Access::Read));
@@ -61,7 +62,7 @@ unsafe extern "C-unwind" fn sample(
             .collect();
         let memory = context::of_execution(pg_sys::CurrentMemoryContext, c"docshard sample");
         let (mut count, mut bytes) = (0, 0);
-        while count < most && bytes < MOST_BYTES {
+        while count < most && bytes < MAX_BYTES {
             pg_sys::MemoryContextReset(memory);
             let before = pg_sys::MemoryContextSwitchTo(memory);
             let mut values = vec![pg_sys::Datum::from(0); kinds.len()];
@@ -77,7 +78,7 @@ unsafe extern "C-unwind" fn sample(
             let is_there = raise(scan.next_row(&mut put));
             pg_sys::MemoryContextSwitchTo(before);
             if !is_there {
-                // The sample is all there is.
+                // The sample has all rows of the table.
                 *total = 0.0;
                 break;
             }

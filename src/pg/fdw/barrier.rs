@@ -1,15 +1,16 @@
 //! Conditions of a view with `security_barrier`, and those that its reader adds.
 //!
-//! PostgreSQL adds a reader's condition to those of the view, at the same level, if it is leakproof: it cannot say anything of a row. If shards evaluated it before a condition of the view
-//! that is evaluated here, EXPLAIN ANALYZE would count hidden rows for which it is true. The statement's own definition of the view tells which conditions are the
-//! view's; one that is not found there, as the planner has changed it, counts as the reader's.
+//! A reader's condition is leakproof if it cannot tell anything about a row. PostgreSQL adds such a condition to those of the view, at the
+//! same security level. If shards evaluated it before a condition of the view that is evaluated here, EXPLAIN ANALYZE would count hidden
+//! rows for which it is true. The view's definition in the statement tells which conditions are the view's. A condition that is not found
+//! there, because the planner has changed it, counts as the reader's.
 
 use pgrx::{PgList, pg_sys};
 use std::ptr::null_mut;
 
-/// What a sub-query's conditions are, if it is below a view with `security_barrier`.
+/// Tells apart the conditions of a sub-query that is in or below a view with `security_barrier`.
 pub(super) struct Barrier {
-    /// those of the view, for each view that it may be
+    /// the conditions of each view that the sub-query may be; empty if it is none itself
     views: Vec<*mut pg_sys::List>,
 }
 
@@ -43,10 +44,10 @@ impl Barrier {
     }
 }
 
-/// The conditions of each view with `security_barrier` in a query, as the planner would have them.
+/// The conditions of each view with `security_barrier` in the query `above`, as the planner would have them.
 ///
 /// # Safety
-/// The planner's states of a query and one above it, or null.
+/// The planner's states of a query, and of one above it or null.
 unsafe fn views(root: *mut pg_sys::PlannerInfo, above: *mut pg_sys::PlannerInfo) -> Vec<*mut pg_sys::List> {
     let mut views = Vec::new();
     // SAFETY: promised by the caller. The planner keeps the definition as it was, and plans a copy.

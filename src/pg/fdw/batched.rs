@@ -1,7 +1,8 @@
 //! The executor's side of a batched join: see [`super::join`].
 //!
-//! Up to 500 outer rows, of at most `work_mem`, are kept. The scan of the inner side starts with the distinct values of their keys, and its rows stream: each is
-//! paired with the outer rows of its key. So memory does not grow with what a key finds.
+//! A batch has up to 500 outer rows, and ends earlier when they take `work_mem`. The scan of the inner side is started with the distinct
+//! values of their keys. Its rows are not kept: each one is paired with the batch's outer rows of its key. So memory does not grow with
+//! the number of inner rows.
 
 use super::interface::raise;
 use super::plan::string_of;
@@ -16,10 +17,10 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
-/// The most outer rows whose keys are asked for at once.
+/// The largest number of outer rows whose keys are looked up by one scan.
 pub(super) const BATCH_ROWS: usize = 500;
 
-/// Methods, which have no state.
+/// A table of PostgreSQL's callbacks, which has no state.
 pub(super) struct Methods<T>(pub T);
 // SAFETY: pointers to functions and names.
 unsafe impl<T> Sync for Methods<T> {}
@@ -29,14 +30,15 @@ pub(super) const NAME: &std::ffi::CStr = c"docshard batched join";
 /// What a plan says about the rows of its sides.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Shape {
-    /// the columns of an outer row, and those of an inner one, which follow in a row of the join
+    /// the number of columns of an outer row; a row of the join begins with them
     pub outer: usize,
+    /// the number of columns of an inner row, which follow
     pub inner: usize,
-    /// columns of the join's row that the columns after these repeat
+    /// the positions of the columns that a row of the join repeats at its end
     pub repeated: Vec<usize>,
     /// the position of the key in an inner row
     pub key: usize,
-    /// outer rows without a partner remain
+    /// outer rows without a partner are returned, as by LEFT JOIN
     pub keeps_outer: bool,
 }
 
@@ -52,13 +54,14 @@ struct OuterRow {
     has_partner: bool,
 }
 
-/// What comes next.
+/// The next step of the join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
+    /// read a batch of outer rows
     Fill,
-    /// the partners of the rows of the batch
+    /// return the batch's rows with their partners
     Partners,
-    /// from this outer row on, those without a partner
+    /// return the outer rows without a partner, from this position of the batch on
     Alone(usize),
 }
 
@@ -66,25 +69,27 @@ struct State {
     shape: Shape,
     outer: *mut pg_sys::PlanState,
     inner: *mut pg_sys::PlanState,
-    /// the value of the outer side, and its type
+    /// the outer side's value of the key, and its type
     key: *mut pg_sys::ExprState,
     key_type: pg_sys::Oid,
     inner_type: pg_sys::Oid,
+    /// the join conditions
     on: *mut pg_sys::ExprState,
-    /// an outer row of the batch
+    /// holds an outer row of the batch
     slot: *mut pg_sys::TupleTableSlot,
-    /// of the batch
+    /// the memory of the batch
     memory: pg_sys::MemoryContext,
     batch: Vec<OuterRow>,
+    /// the positions of the batch's rows with each key
     by_key: HashMap<Key, Vec<usize>>,
     phase: Phase,
     outer_is_over: bool,
-    /// the inner row, and the outer rows of its key that were not paired with it yet
+    /// the present inner row, and the positions of the outer rows of its key that were not yet paired with it
     partner: *mut pg_sys::TupleTableSlot,
     due: Vec<usize>,
 }
 
-/// A value by which rows are assigned.
+/// A key by which inner rows find their outer rows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Key {
     Int(i64),
@@ -149,7 +154,7 @@ unsafe extern "C-unwind" fn begin(node: *mut pg_sys::CustomScanState, estate: *m
         let shape: Shape = raise(serde_json::from_str(&string_of(plan.custom_private)).map_err(|_| malformed()));
         let plans = PgList::<pg_sys::Plan>::from_pg(plan.custom_plans);
         let (Some(outer), Some(inner)) = (plans.get_ptr(0), plans.get_ptr(1)) else { return raise(Err(malformed())) };
-        // Nobody goes back.
+        // The join is not read backward, and its sides neither.
         let flags = flags & !((pg_sys::EXEC_FLAG_BACKWARD | pg_sys::EXEC_FLAG_MARK) as c_int);
         let outer = pg_sys::ExecInitNode(outer, estate, flags);
         let inner = pg_sys::ExecInitNode(inner, estate, flags);
@@ -236,7 +241,7 @@ impl State {
         }
     }
 
-    /// Reads a batch, and starts the scan of its partners; false if there is no outer row any more.
+    /// Reads a batch, and starts the scan of its partners. False if there are no more outer rows.
     ///
     /// # Safety
     /// While the node is executed.
@@ -288,7 +293,8 @@ impl State {
         }
     }
 
-    /// Puts the next pair whose join conditions are true, or an outer row without a partner, into the slot for rows of the join; false at the end.
+    /// Puts the next row of the join into its slot: a pair whose join conditions are true, or an outer row without a partner. False at the
+    /// end.
     ///
     /// # Safety
     /// While the node is executed.

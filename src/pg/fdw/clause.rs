@@ -1,8 +1,8 @@
-//! Conditions of a statement on one foreign table, as the planner has them, without pointers: what a wrapper may evaluate elsewhere.
+//! The planner's conditions on one foreign table, as values without pointers. A wrapper may have them evaluated elsewhere.
 //!
-//! Only built-in operators of types that columns can have are recognised, by their operator families and OIDs; whatever else a
-//! condition contains, it stays with PostgreSQL. The other side of an operator is an *operand*: an expression without columns of the
-//! table, which the executor evaluates once before a scan. So functions of users never see a row here.
+//! Only built-in operators of types that columns can have are recognised, by their operator families and OIDs. A condition that contains
+//! anything else is [`Clause::Other`], and PostgreSQL evaluates it. The other side of an operator is an *operand*: an expression without
+//! columns of the table, which the executor evaluates once before a scan. So a user's function is never called with a row here.
 
 use super::value::Kind;
 use pgrx::{PgList, pg_sys};
@@ -66,7 +66,7 @@ impl Operator {
 /// How an operator compares strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Collation {
-    /// by bytes, or no strings are compared
+    /// by bytes; also where no strings are compared
     Bytes,
     /// the database's own
     Default,
@@ -76,7 +76,7 @@ pub enum Collation {
     Nondeterministic,
 }
 
-/// A condition. Operands are numbers of the expressions that were found with it.
+/// A condition. An operand is the position of its expression in [`Reader::operands`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Clause {
     All(Vec<Clause>),
@@ -123,9 +123,10 @@ pub enum Clause {
     Other,
 }
 
-/// Operator families of b-trees whose operators compare values of one type, or integers of several.
+/// B-tree operator families of the types that columns can have: their operators compare values of one type, or integers of several.
 const FAMILIES: [u32; 7] = [1976, 1994, 424, 2968, 434, 1970, 1988];
-/// True for an operator family whose orders are known here.
+
+/// True for one of [`FAMILIES`].
 pub(super) fn is_family(family: pg_sys::Oid) -> bool {
     FAMILIES.contains(&family.to_u32())
 }
@@ -162,7 +163,7 @@ impl Reader {
         unsafe { self.read(node, true) }
     }
 
-    /// The condition that is true where the expression is `wanted`.
+    /// The condition that is true for the rows for which the expression has the value `wanted`.
     ///
     /// # Safety
     /// As [`clause`](Self::clause).
@@ -278,7 +279,7 @@ impl Reader {
         }
     }
 
-    /// A column of the relation, by its number.
+    /// The number of the column that an expression names; None if it is not a column of the relation.
     ///
     /// # Safety
     /// As [`clause`](Self::clause).
@@ -295,7 +296,7 @@ impl Reader {
         }
     }
 
-    /// A term of an operator that compares strings with this collation.
+    /// Reads a side of an operator that compares strings with this collation. None if it is neither a column nor a text in one.
     ///
     /// # Safety
     /// As [`clause`](Self::clause).
@@ -319,7 +320,7 @@ impl Reader {
         }
     }
 
-    /// The column and the path of a text: `doc ->> 'a'`, `doc -> 'a' ->> 'b'`, `doc #>> '{a,b}'`.
+    /// The column and the path of a text in a jsonb column: `doc ->> 'a'`, `doc -> 'a' ->> 'b'`, `doc #>> '{a,b}'`.
     ///
     /// # Safety
     /// As [`clause`](Self::clause).
@@ -378,7 +379,8 @@ impl Reader {
         }
     }
 
-    /// Adds an operand: an expression without columns of the relation, whose value does not change during a scan.
+    /// Adds an operand and returns its position. None if the expression names columns of the relation, or its value may change during a
+    /// scan.
     ///
     /// # Safety
     /// As [`clause`](Self::clause).
@@ -409,7 +411,7 @@ pub(super) unsafe fn without_relabel(mut node: *mut pg_sys::Node) -> *mut pg_sys
     }
 }
 
-/// The comparison that an operator is; both sides have one type, or are integers.
+/// The comparison that an operator makes; None for any other operator. Both sides have one type, or are integers.
 pub(super) fn operator_of(number: pg_sys::Oid) -> Option<Operator> {
     let in_families = |number: pg_sys::Oid| {
         FAMILIES.iter().find_map(|family| {

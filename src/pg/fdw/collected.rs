@@ -1,13 +1,14 @@
-//! What a statement that writes foreign tables reads of them: their state before the statement.
+//! Makes a statement that writes foreign tables read them as they were before the statement.
 //!
-//! PostgreSQL's own tables have versions of rows, so that no part of a statement sees what another part writes. A request to a shard sees what the transaction
-//! has written before, also by the same statement. So:
+//! PostgreSQL's own tables have versions of rows, so that no part of a statement sees what another part writes. A request to a shard sees
+//! all that the transaction has written before, also by the same statement. So:
 //!
-//! * The rows of the plan below a write are all computed before the first one is written, and kept in at most `work_mem`, or on disk. Sub-queries, joins and functions of
-//!   the statement then have read what they need.
-//! * What runs later with the statement's snapshot cannot start a scan of the collection any more, see [`super::interface::Scan::refuse_newer`].
+//! * All rows of the plan below a write are computed before the first one is written. They are kept in memory up to `work_mem`, and on
+//!   disk beyond. So sub-queries, joins and functions of the statement have read what they need before the first write.
+//! * After a write, nothing that has the statement's snapshot can start a scan of the collection: see
+//!   [`super::interface::Scan::refuse_newer`].
 //!
-//! The plan's node gets another function that returns its rows. Nothing else calls it, as only ModifyTable is above it.
+//! The function of the plan's node that returns rows is replaced. Only ModifyTable calls it.
 
 use super::interface::raise;
 use crate::pg::error::Error;
@@ -22,20 +23,21 @@ use std::ptr::null_mut;
 struct Collected {
     /// the node's own function
     run: pg_sys::ExecProcNodeMtd,
-    /// null before the first row is asked for, and when they are dropped
+    /// null before the first row is read, and after the rows were dropped
     rows: *mut pg_sys::Tuplestorestate,
-    /// a row as it is kept, and as the node returns it; null if there is none
+    /// a row as it is stored; null if the plan returns no rows
     kept: *mut pg_sys::TupleTableSlot,
+    /// a row of the kind that the node returns; null if the plan returns no rows
     returned: *mut pg_sys::TupleTableSlot,
     is_filled: bool,
 }
 
 thread_local! {
-    /// by the node
+    /// by the address of the plan's node
     static NODES: RefCell<HashMap<usize, Collected>> = RefCell::default();
 }
 
-/// Forgets a node with the memory of its statement.
+/// Belongs to the memory of a statement. Removes the node from [`NODES`] when that memory is freed.
 struct Known(usize);
 
 impl Drop for Known {
@@ -44,7 +46,7 @@ impl Drop for Known {
     }
 }
 
-/// Makes the plan below a write return its rows only when all of them are known.
+/// Makes the plan below a write compute all its rows before it returns the first one. Does nothing for a plan that is one row of values.
 ///
 /// # Safety
 /// The node below a ModifyTable that is being started.
@@ -116,7 +118,7 @@ impl Collected {
                     break;
                 }
                 if self.returned.is_null() {
-                    // What is compiled above reads rows of this kind.
+                    // The compiled expressions above this node expect slots of this kind.
                     let description = (*row).tts_tupleDescriptor;
                     self.returned = pg_sys::ExecInitExtraTupleSlot(estate, description, (*row).tts_ops);
                     self.kept =

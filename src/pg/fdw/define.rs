@@ -25,7 +25,7 @@ thread_local! {
     static TABLES: RefCell<LookupCache<u32, Rc<dyn Table>>> = const { RefCell::new(LookupCache::NONE) };
 }
 
-/// A table that the statement has locked.
+/// Opens a table that the statement has locked.
 ///
 /// # Safety
 /// In a transaction.
@@ -68,8 +68,8 @@ pub(super) unsafe fn name_of(relation: pg_sys::Relation) -> String {
     unsafe { text((*(*relation).rd_rel).relname.data.as_ptr()) }
 }
 
-/// Checks that the table's owner may do what `user` does with it. The owner chooses the collection, by the table's options. Without this check a view over the
-/// table would let the table's owner read all collections that the view's owner may read.
+/// Checks that the table's owner, too, may do what `user` does with it. The owner chooses the collection, by the table's options. Without
+/// this check, the owner could read any collection that the owner of a view over the table may read.
 ///
 /// # Safety
 /// An open relation.

@@ -1,7 +1,8 @@
-//! The callbacks of an UPDATE or DELETE that the table does alone: no row is returned, and then written.
+//! The callbacks of an UPDATE or DELETE that the table executes alone: rows are written where they are, and not returned first.
 //!
-//! This is for one table, all of whose conditions the table evaluates exactly, without RETURNING; the values that SET gives are operands, which are evaluated once.
-//! PostgreSQL does not ask if there are row triggers, generated columns, or the check of a view.
+//! The statement must write one table only, whose conditions the table evaluates exactly, and have no RETURNING. The new values must be
+//! operands, which are evaluated once. PostgreSQL does not call these callbacks if there are row triggers, generated columns, or the check
+//! of a view.
 
 use super::clause::Reader;
 use super::define::open;
@@ -14,7 +15,8 @@ use pgrx::{PgList, pg_guard, pg_sys};
 use serde_json::Value as Json;
 use std::ptr::null_mut;
 
-/// Without an index the table looks at all rows, and once more for values that do not fit. This pays if it writes at least one of so many.
+/// Without an index the table looks at all rows, and once more for values that do not fit. This pays if it writes at least one row of this
+/// many.
 const ROWS_OF_ONE_WRITE: f64 = 256.0;
 
 #[pg_guard]
@@ -30,7 +32,7 @@ pub(super) unsafe extern "C-unwind" fn plan(
         let is_alone = (*(*root).parse).resultRelation as i64 == i64::from(number)
             && (*plan).rootRelation == 0
             && (*plan).returningLists.is_null()
-            // The columns of `SET (a, b) = (SELECT …)` look like values that are known before, but are computed for each row.
+            // The new values of `SET (a, b) = (SELECT …)` look like constants, but are computed for each row.
             && (*root).multiexpr_params.is_null()
             && !below.is_null()
             && (*below).type_ == pg_sys::NodeTag::T_ForeignScan;
@@ -70,7 +72,7 @@ pub(super) unsafe extern "C-unwind" fn plan(
     }
 }
 
-/// The columns that an UPDATE sets, with their new values; None if one of these depends on a row, or cannot be an operand.
+/// The columns that an UPDATE sets, with their new values. None if a value depends on a row, or cannot be an operand.
 ///
 /// # Safety
 /// A target of the planner's UPDATE.

@@ -1,4 +1,5 @@
-//! What a wrapper's callbacks and the layer above share: the definition of a table, and the traits that the layer above implements.
+//! The interface between a wrapper's callbacks and the layer above: the definition of a table, and the traits that the layer above
+//! implements.
 
 use super::clause::{self, Clause};
 use super::value::{Kind, SqlValue};
@@ -9,17 +10,19 @@ use docshard_core::error::Kind as ErrorKind;
 use pgrx::pg_sys;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
+use std::any::Any;
+use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::OnceLock;
 
 /// A name with its text, as `OPTIONS (name 'text')`.
 pub type Setting = (String, String);
 
-/// What options belong to.
-/// Where a scan puts the *origin* of a row, by which [`Modify`] finds it again, instead of the number of a column. It is that of a system column, which all
-/// tables have, so that one column of a plan serves all partitions.
+/// The number under which a scan returns the *origin* of a row, by which [`Modify`] finds the row again. It is the number of a system
+/// column, which all tables have, so that one column of a plan serves all partitions.
 pub const ORIGIN: i16 = -5;
 
+/// The kind of object that options belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     Wrapper,
@@ -50,7 +53,7 @@ pub struct ColumnDefinition {
     /// from 1
     pub number: i16,
     pub name: String,
-    /// None: a type that no column can have
+    /// None: a type that a foreign table cannot have
     pub kind: Option<Kind>,
     /// the type's name, for messages
     pub type_name: String,
@@ -74,11 +77,12 @@ pub struct Import {
 /// A condition that a table evaluates.
 #[derive(Clone, Debug)]
 pub struct Translation {
-    /// the condition, for [`Table::scan`]; its operands are numbered as those of the clause
+    /// the condition, for [`Table::scan`]; its operands have the same numbers as those of the clause
     pub condition: Json,
-    /// it is true for the same rows; otherwise it may be true for more, and is evaluated again here
+    /// true: the condition is true for the same rows as the clause; false: it may be true for more rows, and PostgreSQL evaluates the
+    /// clause again
     pub is_exact: bool,
-    /// columns that cannot be NULL in the rows for which it is true
+    /// columns that cannot be NULL in the rows for which the condition is true
     pub not_null: Vec<i16>,
 }
 
@@ -119,7 +123,7 @@ pub struct AggregateCall {
 pub struct Groups {
     pub keys: Vec<(i16, clause::Collation)>,
     pub calls: Vec<AggregateCall>,
-    /// there is one row, also without any row of the table
+    /// there are no keys: the result is one row, even if the table has none
     pub is_whole: bool,
     /// the columns of the conditions
     pub compared: Vec<i16>,
@@ -133,27 +137,30 @@ pub trait Wrapper: Sync {
     fn import(&self, import: &Import) -> Result<Vec<String>>;
 }
 
-/// A foreign table. It is kept until PostgreSQL says that the relation has changed.
+/// A foreign table. It is cached until PostgreSQL reports that the relation has changed.
 pub trait Table {
-    /// The estimated number of rows of the whole table, without asking another server; None if nothing is known.
+    /// The estimated number of the table's rows, by what this server knows; None if it knows nothing.
     fn estimate(&self) -> Result<Option<f64>>;
-    /// The number of rows without conditions according to the other servers' statistics.
+    /// The number of the table's rows, according to the other servers' statistics.
     fn rows(&self) -> Result<f64>;
-    /// The number of places that look at rows at the same time.
+    /// The number of servers that read the table at the same time.
     fn parallelism(&self) -> usize;
     /// Starts a sample of at most this many rows, in random order. Values that do not fit are NULL.
     fn sample(&self, most: usize) -> Result<Box<dyn Scan>>;
-    /// Returns what the table can evaluate of a condition; None: nothing.
+    /// Returns the part of a condition that the table can evaluate; None if it can evaluate nothing of it.
     fn translate(&self, clause: &Clause) -> Option<Translation>;
-    /// Returns the order in the table's own terms, if it can return rows in exactly this one.
+    /// Returns an order in the table's own terms; None if the table cannot return rows in exactly this order.
     fn order(&self, keys: &[SortKey]) -> Option<Json>;
     /// True if the conditions find rows by a key or an index.
     fn narrows(&self, conditions: &[Json]) -> bool;
     /// True if the table evaluates these groups exactly as PostgreSQL would.
     fn can_group(&self, groups: &Groups) -> bool;
-    /// True if the table can update or delete the rows that exact conditions on these columns select, and set these columns, without returning them.
+    /// True if the table can update or delete rows without returning them. `compared`: the columns of the conditions, all of which are
+    /// exact; `set`: the columns that an UPDATE sets.
     fn can_write(&self, compared: &[i16], set: &[i16]) -> bool;
-    fn scan(&self, plan: ScanPlan) -> Result<Box<dyn Scan>>;
+    /// `is_of_other_user`: the table is read with another user's privileges, as in a view: errors must not show its rows to the current
+    /// user.
+    fn scan(&self, plan: &Rc<ScanPlan>, is_of_other_user: bool) -> Result<Box<dyn Scan>>;
     /// Checks that the current user may do this.
     fn check(&self, access: Access) -> Result<()>;
     /// Starts writing. `returned`: the columns that RETURNING names.
@@ -167,14 +174,16 @@ pub type RowValues = Vec<(i16, Option<SqlValue>)>;
 
 /// A statement that writes.
 pub trait Modify {
-    /// Inserts rows, and returns for each what is stored if `is_read`, or nothing of it; None if it was skipped because of a conflict.
+    /// Inserts rows. Returns the stored values of each row, without values unless `is_read`; None for a row that was skipped because of a
+    /// conflict.
     fn insert(&mut self, rows: Vec<RowValues>, skips_conflicts: bool, is_read: bool) -> Result<Vec<Option<RowValues>>>;
-    /// Takes a row that is inserted by the time of [`finish`](Self::finish).
+    /// Takes a row, which is inserted by [`finish`](Self::finish) or before.
     fn collect(&mut self, row: RowValues) -> Result<()>;
     fn finish(&mut self) -> Result<()>;
-    /// Changes columns of the row with this origin; None if there is none any more. Otherwise as [`insert`](Self::insert).
+    /// Changes columns of the row with this origin. Returns the stored values, without values unless `is_read`; None if the row no longer
+    /// exists.
     fn update(&mut self, origin: &[u8], new: RowValues, is_read: bool) -> Result<Option<RowValues>>;
-    /// Deletes the row with this origin, and returns what it was; None if there is none any more.
+    /// Deletes the row with this origin. Returns its former values, without values unless `is_read`; None if the row no longer exists.
     fn delete(&mut self, origin: &[u8], is_read: bool) -> Result<Option<RowValues>>;
 }
 
@@ -183,37 +192,37 @@ pub trait Modify {
 pub struct DirectWrite {
     /// columns, and the operands that are their new values; None: the rows are deleted
     pub set: Option<Vec<(i16, usize)>>,
-    /// the statement's number of rows is that of this write
+    /// the rows of this write count as the statement's, in its command tag
     pub counts: bool,
 }
 
 /// What a scan does.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ScanPlan {
-    /// of [`Table::translate`], with the number of the first operand of each
+    /// results of [`Table::translate`], each with the number of its first operand
     pub conditions: Vec<(Json, usize)>,
-    /// of [`Table::order`]
+    /// a result of [`Table::order`]; None: any order
     pub order: Option<Json>,
     /// the columns that are read, in order
     pub columns: Vec<i16>,
     /// rows are updated or deleted: they have an [`ORIGIN`]
     pub is_target: bool,
-    /// something sees all columns of a row that is written, as triggers do
+    /// all columns of a row that is written are needed, as by triggers
     pub shows_rows: bool,
     /// the operands that are the statement's LIMIT and OFFSET
     pub limit: Option<usize>,
     pub offset: Option<usize>,
-    /// an array that a batched join gives follows the operands
+    /// after the operands comes an array of values that a batched join sets
     pub has_batch: bool,
     /// the rows are groups
     pub groups: Option<Groups>,
     /// the rows are not returned, but written
     pub write: Option<DirectWrite>,
-    /// the columns of conditions that hide rows from the reader, as those of a view with `security_barrier`
+    /// the columns of conditions that hide rows from the reader, such as those of a view with `security_barrier`
     pub hiding: Vec<i16>,
-    /// the table is read with another user's privileges, as below a view: errors must not show its rows to the current user
+    /// what the table has made of the conditions, which lives as long as the plan
     #[serde(skip)]
-    pub is_of_other_user: bool,
+    pub prepared: OnceCell<Rc<dyn Any>>,
 }
 
 /// What a shard has returned.
@@ -229,17 +238,17 @@ pub struct RemotePart {
 pub trait Scan {
     /// Starts from the beginning. NULL operands are None.
     fn start(&mut self, operands: Vec<Option<SqlValue>>, limit: Option<u64>) -> Result<()>;
-    /// Reads the next row, and puts its values that are not NULL, by the numbers of columns, or by the positions in a row of groups, and its origin; false after the
-    /// last one.
+    /// Reads the next row; false after the last one. Calls `put` with each value that is not NULL, and with the origin. A value's number is
+    /// that of its column, or its position in a row of groups, from 1.
     fn next_row(&mut self, put: &mut dyn FnMut(i16, SqlValue) -> Result<()>) -> Result<bool>;
-    /// Takes the error of the last row, which has NULL for a value that does not fit. It is raised if the row passes the conditions that are
-    /// evaluated here.
+    /// Takes the error of the last row, if a value of it does not fit its column; that value is NULL in the row. The error is raised if the
+    /// row passes the conditions that PostgreSQL evaluates.
     fn take_misfit(&mut self) -> Option<Error>;
-    /// The number of rows that the start has written, if it writes.
+    /// The number of rows that [`start`](Self::start) has written; None if the scan only reads.
     fn written(&self) -> Option<u64> {
         None
     }
-    /// From now on, what each shard returns is observed, for EXPLAIN ANALYZE.
+    /// Begins to measure what each shard returns, for EXPLAIN ANALYZE.
     fn observe(&mut self) {}
     /// What each shard has returned so far.
     fn parts(&self) -> Vec<RemotePart> {
@@ -248,7 +257,7 @@ pub trait Scan {
     /// Refuses to start if the scan would see what was written after the snapshot with this command number.
     /// Errors: `NotImplemented`.
     fn refuse_newer(&self, command: u32) -> Result<()>;
-    /// Drops what a started scan holds.
+    /// Releases the resources of a started scan.
     fn stop(&mut self);
     /// Returns what EXPLAIN shows: labels and texts.
     fn explain(
@@ -270,8 +279,8 @@ pub(super) fn wrapper() -> &'static dyn Wrapper {
     WRAPPER.get().copied().unwrap_or_else(|| unreachable!("callbacks are known after the handler was called"))
 }
 
-/// Reads or writes with the rights of `user`: of the current user, or of the owner of the view that the current user names. In the second case an
-/// error does not say what a document violates, as the view may hide its fields.
+/// Reads or writes with the rights of `user`: the current user, or the owner of a view that the statement reads. In the second case the
+/// error about a document that violates a validator has no details, as the view may hide the document's fields.
 pub(super) fn with_rights_of<T>(user: pg_sys::Oid, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let is_other = user != pg_sys::InvalidOid && user != server::current_user();
     user::as_checked_user(user, work).map_err(|mut error| {

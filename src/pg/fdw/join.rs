@@ -1,10 +1,10 @@
 //! The planner's side of a batched join: a join whose inner side is a foreign table, read by the keys of many outer rows at once.
 //!
-//! A nested loop would start a scan for each outer row. This path has the cheapest path of the outer side, and a scan of the table with the
-//! condition that the column of a join condition is one of a batch of values. All join conditions are evaluated again here, on each pair of rows.
+//! A nested loop would start a scan for each outer row. This path reads the cheapest path of the outer side, and scans the table with the
+//! condition that a column equals one of a batch of outer values. All join conditions are evaluated again here, on each pair of rows.
 //!
-//! There is none if the statement locks or writes rows, which PostgreSQL may have to evaluate again one by one, nor below a security barrier, whose
-//! conditions come before those of a join.
+//! The path is not made if the statement locks or writes rows, because PostgreSQL may have to evaluate single rows of it again; nor below a
+//! security barrier, whose conditions must be evaluated before those of a join.
 
 use super::batched::{self, BATCH_ROWS, Methods, NAME, Shape};
 use super::clause::{Clause, Operator, Reader, Term};
@@ -21,7 +21,7 @@ use std::sync::OnceLock;
 
 static NEXT: OnceLock<pg_sys::set_join_pathlist_hook_type> = OnceLock::new();
 
-/// Asks to be called for each join. Only joins with foreign tables of this wrapper are looked at.
+/// Sets the planner's hook that is called for each join. It ignores joins without a foreign table of this wrapper.
 pub(super) fn install() {
     // SAFETY: a backend has one thread; the hook that was there before is called by ours.
     unsafe {
@@ -79,7 +79,7 @@ unsafe extern "C-unwind" fn consider(
     }
 }
 
-/// True for a condition that is evaluated on the results of an outer join, and not to find partners.
+/// True for a condition that is evaluated on the results of an outer join. It does not decide which rows are partners.
 ///
 /// # Safety
 /// A condition of a join, and its relation.
@@ -101,7 +101,8 @@ unsafe fn is_own(rel: *mut pg_sys::RelOptInfo) -> bool {
     }
 }
 
-/// The column that a condition equates with a value of the outer side, and the condition that it is one of several values.
+/// Reads a join condition `column = value`, in which the value is of the outer side. Returns the column, and the condition that it is one
+/// of several values. None for any other condition.
 ///
 /// # Safety
 /// A condition of a join with this table.
@@ -120,7 +121,7 @@ unsafe fn key(
             return None;
         };
         let Term::Column(column, _) = term else { return None };
-        // Types whose equal values have equal bytes.
+        // Only types whose equal values have equal bytes.
         let is_hashed =
             !matches!(kind.scalar, Scalar::Float4 | Scalar::Float8 | Scalar::Numeric | Scalar::Json | Scalar::Jsonb);
         let value = reader.operands[operand];
@@ -167,7 +168,7 @@ unsafe fn path(
             null_mut(),
             private,
         );
-        // A nested loop over one row is cheaper.
+        // The cost of this node makes a nested loop over one outer row cheaper.
         let own = 2.0 + 0.01 * ((*cheapest).rows + found);
         let path: *mut pg_sys::CustomPath = pg_sys::palloc0(size_of::<pg_sys::CustomPath>()).cast();
         (*path).path.type_ = pg_sys::NodeTag::T_CustomPath;
@@ -302,8 +303,8 @@ unsafe fn var_of(node: *mut pg_sys::Node) -> Option<(i64, i16)> {
     }
 }
 
-/// Adds to the columns of a row those that `lists` name in another way, as it happens above an outer join. Returns the position of each in the
-/// row before.
+/// Adds columns to a row that `lists` name by another node, as the planner does above an outer join. Returns, for each added column, the
+/// position of the same column in the row.
 ///
 /// # Safety
 /// Expressions of the planner.

@@ -1,12 +1,15 @@
 //! A foreign-data wrapper of PostgreSQL, for code without `unsafe`.
 //!
-//! The layer above implements [`Wrapper`], [`Table`] and [`Scan`], and hands a wrapper to [`handler`]. This module turns PostgreSQL's
-//! planner nodes into [`clause::Clause`], and datums into [`value::SqlValue`]; [`plan`], [`upper`], [`join`] and [`scan_plan`] have the planner's callbacks, [`scan`] and [`batched`] the
-//! executor's, [`modify`] those of writes, [`target`] the rows that a write scans, [`collected`] keeps them until all are known, and [`direct`] writes without such rows.
+//! The layer above implements [`Wrapper`], [`Table`], [`Scan`] and [`Modify`], and hands a wrapper to [`handler`]. This module converts
+//! PostgreSQL's planner nodes to [`clause::Clause`], and datums to [`value::SqlValue`].
 //!
-//! INVARIANTS: A condition that the table cannot evaluate exactly as PostgreSQL would is evaluated again here, in the order that the
-//! planner gives, so that no function of a user sees a row before the conditions of a security-barrier view. A scan runs as the user
-//! whose privileges PostgreSQL checks for the relation. What a scan holds is dropped with the executor's memory, also after an ERROR.
+//! * The planner's callbacks: [`plan`], [`upper`], [`join`] and [`scan_plan`].
+//! * The executor's callbacks: [`scan`] and [`batched`] read; [`modify`] and [`direct`] write.
+//! * [`target`] describes the rows that a write scans; [`collected`] keeps them until the last one is read.
+//!
+//! INVARIANTS: A condition that the table cannot evaluate exactly as PostgreSQL would is evaluated again here, in the planner's order. So
+//! no user's function sees a row before the conditions of a security-barrier view. A scan runs as the user whose privileges PostgreSQL
+//! checks for the relation. The resources of a scan are released with the executor's memory, also after an ERROR.
 
 mod analyze;
 mod barrier;
@@ -75,7 +78,8 @@ pub fn handler(wrapper: &'static dyn Wrapper) -> pg_sys::Datum {
     }
 }
 
-/// Checks options, as PostgreSQL calls a validator: an array of `name=value`, and the catalog that they are for.
+/// Checks options. The arguments are those of a validator function: an array of `name=value`, and the catalog of the object that has the
+/// options.
 pub fn validate(wrapper: &'static dyn Wrapper, options: &[Option<String>], catalog: pg_sys::Oid) -> Result<()> {
     let owner = match catalog {
         pg_sys::ForeignDataWrapperRelationId => Owner::Wrapper,

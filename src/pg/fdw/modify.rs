@@ -1,11 +1,12 @@
 //! The callbacks of writes: INSERT, UPDATE, DELETE, COPY FROM and TRUNCATE.
 //!
-//! A row that is updated or deleted is found again by its origin, which the scan adds to its rows. It is bytes that only the table understands, whatever the columns
-//! are, so that all partitions have the same. Memory of a row is reset before the next one. COPY hands over one row at a time; the
-//! table collects them, unless a trigger could notice that they are missing.
+//! A row that is updated or deleted is found again by its origin, which the scan adds to the row. An origin is bytes that only the table
+//! understands. Its type is the same for every table, so that all partitions share one column of the plan. The memory of a row is
+//! reset before the next row. COPY hands over one row at a time; the table collects them, unless a trigger could notice that they are not
+//! inserted yet.
 //!
-//! An UPDATE writes the columns that SET names, generated ones, and those that a BEFORE trigger has changed. The other columns of the new row may never have been
-//! read.
+//! An UPDATE writes the columns that SET names, generated ones, and those that a BEFORE trigger has changed. Other columns of the new row
+//! may be missing, because they were not read.
 
 use super::collected;
 use super::define;
@@ -22,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use std::ffi::{CStr, c_int};
 use std::ptr::null_mut;
 
-/// Rows that PostgreSQL hands over at once.
+/// The largest number of rows that PostgreSQL hands over in one call.
 const BATCH_ROWS: c_int = 1000;
 
 /// The name of the plan's column with the origin.
@@ -47,15 +48,16 @@ struct State {
     /// number, type and modifier of each column
     columns: Vec<(i16, Option<Typed>)>,
     updated: Vec<i16>,
-    /// a trigger may change other columns
+    /// a BEFORE trigger may change columns that SET does not name
     is_triggered: bool,
     /// the position of the origin in the plan's rows
     origin: i16,
-    /// the node below, whose rows are collected; null for rows that are routed to a partition, and for COPY
+    /// the plan's node below the write; null for COPY and for rows that are routed to a partition
     source: *mut pg_sys::PlanState,
     skips_conflicts: bool,
-    /// rows are collected until the end
+    /// the table may insert the rows later: when the write ends, at the latest
     collects: bool,
+    /// the user whose privileges count
     user: pg_sys::Oid,
     memory: pg_sys::MemoryContext,
 }
@@ -68,7 +70,8 @@ pub(super) unsafe extern "C-unwind" fn add_targets(
     _entry: *mut pg_sys::RangeTblEntry,
     _relation: pg_sys::Relation,
 ) {
-    // SAFETY: PostgreSQL's planner calls this for the target of an UPDATE or DELETE, also for a partition. `plan` of the scan makes the column.
+    // SAFETY: PostgreSQL's planner calls this for the target of an UPDATE or DELETE, also for a partition. `plan` of the scan makes the
+    // column.
     unsafe {
         let var = pg_sys::makeVar(number as _, ORIGIN, pg_sys::BYTEAOID, -1, pg_sys::InvalidOid, 0);
         pg_sys::add_row_identity_var(root, var, number, ORIGIN_NAME.as_ptr());
@@ -118,7 +121,7 @@ unsafe fn begin_state(
             let kind = Kind::of(attribute.atttypid, attribute.atttypmod);
             match attribute.attgenerated as u8 {
                 0 => {}
-                // It changes with others.
+                // Its value depends on other columns.
                 pg_sys::ATTRIBUTE_GENERATED_STORED => updated.push(attribute.attnum),
                 // It is computed when it is read.
                 _ => continue,
@@ -128,7 +131,7 @@ unsafe fn begin_state(
         let is_triggered = triggers.is_some_and(|triggers| triggers.trig_update_before_row);
         let origin = pg_sys::ExecFindJunkAttributeInTlist(targets, ORIGIN_NAME.as_ptr());
         let is_copy = (*mtstate).ps.plan.is_null();
-        // Those of the statement are the parent's, if rows are routed to a partition.
+        // If rows are routed to a partition, the statement's triggers are those of the parent.
         let of_root = (*mtstate).rootResultRelInfo.as_ref().and_then(|root| root.ri_TrigDesc.as_ref());
         let notices = triggers
             .is_some_and(|triggers| triggers.trig_insert_before_row || triggers.trig_insert_after_row)
@@ -176,7 +179,7 @@ pub(super) unsafe extern "C-unwind" fn begin(
     }
 }
 
-/// COPY FROM, and rows that are routed to a partition.
+/// Begins COPY FROM, or the insertion of rows that are routed to a partition.
 #[pg_guard]
 pub(super) unsafe extern "C-unwind" fn begin_insert(
     mtstate: *mut pg_sys::ModifyTableState,
@@ -185,7 +188,7 @@ pub(super) unsafe extern "C-unwind" fn begin_insert(
     // SAFETY: PostgreSQL's executor calls this for a target without a plan of its own.
     unsafe {
         let plan = (*mtstate).ps.plan.cast::<pg_sys::ModifyTable>();
-        // The rows that come from other partitions could be updated once more, by this table's own part of the UPDATE.
+        // If the table is also a target of the UPDATE, rows that are moved into it could be updated once more.
         if !(*target).ri_FdwState.is_null() {
             let name = define::name_of((*target).ri_RelationDesc);
             let error = Error::new(
@@ -272,7 +275,7 @@ impl State {
     /// The values of the columns that an UPDATE changes.
     ///
     /// # Safety
-    /// Slots with the new row and, if there are triggers, the one before.
+    /// Slots with the new row and, if there are triggers, the old row.
     unsafe fn changed(
         &self,
         slot: *mut pg_sys::TupleTableSlot,
@@ -316,7 +319,7 @@ impl State {
         }
     }
 
-    /// True if a row was written. Its values go into the slot if something reads them.
+    /// True if a row was written. If `is_read`, puts its values into the slot.
     ///
     /// # Safety
     /// As for [`fill`](Self::fill).
@@ -356,7 +359,7 @@ impl State {
     }
 }
 
-/// True for values of a column between which an UPDATE need not write.
+/// True for values of a column that are equal for an UPDATE: the column need not be written.
 fn is_same(one: Option<&SqlValue>, other: Option<&SqlValue>) -> bool {
     match (one, other) {
         (Some(SqlValue::Float(one)), Some(SqlValue::Float(other))) => one.to_bits() == other.to_bits(),
@@ -371,7 +374,7 @@ fn unknown_type() -> Error {
     Error::new(ErrorKind::NotImplemented, "a column has a type that a foreign table of docshard cannot have")
 }
 
-/// True if RETURNING or a view's check reads the rows that are written. These see what is stored.
+/// True if RETURNING or the check of a view reads the rows that are written. They get the values that are stored.
 ///
 /// # Safety
 /// A target of a statement.
@@ -412,7 +415,7 @@ pub(super) unsafe extern "C-unwind" fn insert_batch(
     _planned: *mut *mut pg_sys::TupleTableSlot,
     count: *mut c_int,
 ) -> *mut *mut pg_sys::TupleTableSlot {
-    // SAFETY: as above; there are as many slots as are said.
+    // SAFETY: as above; there are `count` slots.
     unsafe {
         let given = usize::try_from(*count).unwrap_or(0);
         let inserted = state(target).run(|state| {
@@ -464,7 +467,7 @@ pub(super) unsafe extern "C-unwind" fn delete(
     slot: *mut pg_sys::TupleTableSlot,
     planned: *mut pg_sys::TupleTableSlot,
 ) -> *mut pg_sys::TupleTableSlot {
-    // SAFETY: as above. RETURNING reads the row that was deleted from this slot.
+    // SAFETY: as above. RETURNING reads the deleted row in this slot.
     unsafe {
         let is_read = is_read(target);
         let is_deleted = state(target).run(|state| {
@@ -475,7 +478,7 @@ pub(super) unsafe extern "C-unwind" fn delete(
     }
 }
 
-/// `TRUNCATE`. What it says of other tables and of sequences concerns no foreign table.
+/// `TRUNCATE`. CASCADE and RESTART IDENTITY have no effect on a foreign table.
 #[pg_guard]
 pub(super) unsafe extern "C-unwind" fn truncate(
     relations: *mut pg_sys::List,

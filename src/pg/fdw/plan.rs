@@ -1,7 +1,8 @@
 //! The planner's callbacks: the size of a table, and its paths.
 //!
-//! A table has these paths: all rows that its conditions select; the same in the order of the statement, if the table can return it; each
-//! with conditions on columns of other tables, whose values a nested loop gives. [`super::upper`] adds those that also group rows, or end after LIMIT.
+//! A table has these paths: all rows that its conditions select; the same in the statement's order, if the table can return it; and, for
+//! each set of other tables, the rows that join conditions with them select, for a nested loop. [`super::upper`] adds paths that also group
+//! rows, or end after LIMIT.
 
 use super::barrier::Barrier;
 use super::clause::{Reader, collation_of, is_family, text};
@@ -42,7 +43,7 @@ pub(super) unsafe extern "C-unwind" fn size(
 ) {
     // SAFETY: PostgreSQL's planner calls this for a base relation.
     unsafe {
-        // What the last ANALYZE has counted is there already; less than 0 if there was none.
+        // PostgreSQL has set it to the count of the last ANALYZE; less than 0 if there was none.
         let opened = open(table);
         let estimate = raise(user::as_checked_user(user_of(rel), || opened.estimate()));
         let known = estimate.into_iter().chain(((*rel).tuples >= 0.0).then_some((*rel).tuples)).reduce(f64::max);
@@ -52,20 +53,24 @@ pub(super) unsafe extern "C-unwind" fn size(
     }
 }
 
-/// Conditions of a relation, divided into those that the table evaluates and those that are evaluated here.
+/// Conditions of a relation, divided into those that the table evaluates and those that PostgreSQL evaluates here.
 pub(super) struct Divided {
+    /// has the conditions that the table evaluates
     pub plan: ScanPlan,
+    /// the operands of the plan's conditions
     pub operands: Vec<*mut pg_sys::Node>,
-    /// evaluated here
+    /// evaluated here, also if the table evaluates a part of them
     pub local: PgList<pg_sys::Expr>,
     /// evaluated by the table alone
     pub remote: PgList<pg_sys::Expr>,
+    /// columns that cannot be NULL in the rows that the table returns
     pub not_null: Vec<i16>,
-    /// their columns
+    /// the columns of all conditions
     pub columns: *mut pg_sys::Bitmapset,
 }
 
-/// The expression of a condition and its security level; None for one that is evaluated once, by a Result node above the scan.
+/// The expression of a condition and its security level. None for a condition that PostgreSQL evaluates once, by a Result node above the
+/// scan.
 ///
 /// # Safety
 /// A condition of the planner.
@@ -80,6 +85,8 @@ unsafe fn expression_of(clause: *mut pg_sys::Node) -> Option<(*mut pg_sys::Node,
     }
 }
 
+/// Divides conditions into those that the table evaluates and those that are evaluated here.
+///
 /// # Safety
 /// Conditions on a base relation, as restrictions or expressions.
 pub(super) unsafe fn divide(
@@ -99,7 +106,7 @@ pub(super) unsafe fn divide(
     // SAFETY: promised by the caller.
     unsafe {
         let mut read = Vec::new();
-        // The least level of a condition that is evaluated here.
+        // The least security level of a condition that is evaluated here.
         let mut here = pg_sys::Index::MAX;
         for clause in PgList::<pg_sys::Node>::from_pg(clauses).iter_ptr() {
             let Some((expression, level)) = expression_of(clause) else { continue };
@@ -114,8 +121,8 @@ pub(super) unsafe fn divide(
         let mut hiding = null_mut();
         for (expression, level, translation, mut operands) in read {
             pg_sys::pull_varattnos(expression, (*rel).relid, &raw mut divided.columns);
-            // If a condition of a security barrier is evaluated here, a later one must not choose among the rows that it hides, not even by the error of a value
-            // that does not fit.
+            // If a condition of a security barrier is evaluated here, the table must not evaluate a later one: it would be evaluated on
+            // hidden rows, and could raise the error of a value that does not fit.
             let is_of_view = barrier.as_ref().is_some_and(|barrier| barrier.has(expression));
             let is_first = level <= here && (here == pg_sys::Index::MAX || barrier.is_none() || is_of_view);
             if is_of_view || level < (*root).qual_security_level {
@@ -179,7 +186,7 @@ pub(super) unsafe fn order(
     }
 }
 
-/// The rows that leave the shards, and the cost of a scan: before its first row, and of all.
+/// The cost of a scan before its first row, and its whole cost.
 ///
 /// # Safety
 /// A base relation whose size was estimated.
@@ -204,7 +211,7 @@ unsafe fn costs(
     }
 }
 
-/// What a path remembers.
+/// What a path keeps for [`super::scan_plan`]. `limited`: its rows end after LIMIT.
 pub(super) unsafe fn private(order: Option<&Json>, limited: bool) -> *mut pg_sys::List {
     let text = json!({"order": order, "limited": limited}).to_string();
     // SAFETY: in the planner's memory context.
@@ -272,7 +279,7 @@ pub(super) unsafe extern "C-unwind" fn paths(
     }
 }
 
-/// The sets of other relations whose columns conditions compare with this table's.
+/// The sets of other relations with which this table has join conditions that it can evaluate.
 ///
 /// # Safety
 /// A base relation.
@@ -321,7 +328,7 @@ unsafe fn outer_relations(
     found
 }
 
-/// True for a member of an equivalence class that is the column of this number.
+/// True if a member of an equivalence class is the column with this number.
 unsafe extern "C-unwind" fn is_column(
     root: *mut pg_sys::PlannerInfo,
     rel: *mut pg_sys::RelOptInfo,
@@ -336,10 +343,10 @@ unsafe extern "C-unwind" fn is_column(
     }
 }
 
-/// The columns of a set that `pull_varattnos` has made. A whole row has all.
+/// The numbers of the columns in a set that `pull_varattnos` has made; all columns if the set has the whole row.
 ///
 /// # Safety
-/// Such a set.
+/// A set of `pull_varattnos`, or null.
 pub(super) unsafe fn numbers(set: *mut pg_sys::Bitmapset, greatest: i16) -> Vec<i16> {
     let mut found = Vec::new();
     let mut member = -1;
@@ -357,7 +364,7 @@ pub(super) unsafe fn numbers(set: *mut pg_sys::Bitmapset, greatest: i16) -> Vec<
     }
 }
 
-/// The value of an operand that is a constant; the outer None for another expression.
+/// The value of an operand that is a constant; Some(None) for the constant NULL, None for any other expression.
 ///
 /// # Safety
 /// An expression.

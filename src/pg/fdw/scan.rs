@@ -1,7 +1,7 @@
 //! The executor's callbacks: a scan of a foreign table.
 //!
-//! Operands are evaluated when the first row is asked for, as parameters of a nested loop and of sub-queries have values only then. What a scan
-//! allocates lives in a memory context of its own, which is reset before each start; a row's values are in that of the row.
+//! Operands are evaluated when the first row is read, as parameters of a nested loop and of sub-queries have values only then. A scan
+//! allocates in a memory context of its own, which is reset before each start; the values of a row are in the row's memory context.
 
 use super::define;
 use super::interface::{Access, RemotePart, Scan, ScanPlan, raise, with_rights_of};
@@ -10,32 +10,59 @@ use super::target::Rows;
 use super::value::{self, Kind, SqlValue};
 use crate::pg::error::{Error, Result, keeping_all};
 use crate::pg::memory::context;
+use crate::pg::memory::small_cache::SmallCache;
 use crate::pg::security::user;
 use crate::pg::{server, version};
 use docshard_core::error::Kind as ErrorKind;
 use pgrx::{PgList, PgMemoryContexts, pg_guard, pg_sys};
+use std::cell::RefCell;
 use std::ffi::{CString, c_int};
+use std::rc::Rc;
 
-/// The most elements of an array that conditions compare with: the filter of a shard has them all, which takes some hundred bytes for each.
-const MOST_ELEMENTS: usize = 100_000;
+/// The largest number of elements of an array in a condition. The filter for a shard has all of them, and takes some hundreds of bytes for
+/// each.
+const MAX_ELEMENTS: usize = 100_000;
+
+/// Prepared statements start the same plans again and again; this many are cached.
+const MAX_KEPT: usize = 16;
+/// Longer plans, in bytes, are not cached.
+const MAX_KEPT_BYTES: usize = 4096;
+
+thread_local! {
+    /// By the text that PostgreSQL's plan has.
+    static KEPT: RefCell<SmallCache<String, Rc<ScanPlan>, MAX_KEPT>> = const { RefCell::new(SmallCache::NONE) };
+}
+
+fn plan_of(text: String) -> Result<Rc<ScanPlan>> {
+    if let Some(known) = KEPT.with_borrow(|kept| kept.find(|known| *known == text)) {
+        return Ok(known);
+    }
+    let plan = serde_json::from_str(&text)
+        .map_err(|_| Error::new(ErrorKind::InternalError, "malformed plan of a foreign scan"))?;
+    let plan = Rc::new(plan);
+    if text.len() <= MAX_KEPT_BYTES {
+        KEPT.with_borrow_mut(|kept| kept.insert(text, Rc::clone(&plan)));
+    }
+    Ok(plan)
+}
 
 /// The state of a scan, which lives in the executor's memory.
 struct State {
     scan: Box<dyn Scan>,
-    /// `ExprState`s, or none if the statement is only explained
+    /// empty if the statement is only explained
     operands: Vec<*mut pg_sys::ExprState>,
     types: Vec<pg_sys::Oid>,
     limit: Option<usize>,
     offset: Option<usize>,
-    /// the last operand, which a batched join gives; Some(None): not yet
+    /// the last operand, which a batched join sets; None: the scan has no such operand, Some(None): it is not set yet
     batch: Option<Option<SqlValue>>,
-    /// the rows are written, and whether they are the statement's
+    /// the scan writes the rows (see [`super::direct`]); true if they count as the statement's
     write: Option<bool>,
-    /// for each column its type and modifier; None if it is not read
+    /// the type and modifier of each column; None if it is not read
     columns: Vec<Option<(Kind, i32)>>,
-    /// the rows, if they are written
+    /// makes the scan's rows, if the statement updates or deletes them
     rows: Option<Rows>,
-    /// whose privileges count
+    /// the user whose privileges count
     user: pg_sys::Oid,
     memory: pg_sys::MemoryContext,
     is_started: bool,
@@ -54,15 +81,12 @@ pub(super) unsafe extern "C-unwind" fn begin(node: *mut pg_sys::ForeignScanState
     unsafe {
         let foreign = &*(*node).ss.ps.plan.cast::<pg_sys::ForeignScan>();
         let estate = (*node).ss.ps.state;
-        // If rows are groups, the scan has no relation of its own.
+        // A scan whose rows are groups has no relation of its own.
         let relation = version::range_table_relation(estate, version::relation_of_scan(foreign));
         let user = version::user_of_scan(foreign, estate);
         let user = if user == pg_sys::InvalidOid { server::current_user() } else { user };
-        let mut plan: ScanPlan = raise(
-            serde_json::from_str(&string_of(foreign.fdw_private))
-                .map_err(|_| Error::new(ErrorKind::InternalError, "malformed plan of a foreign scan")),
-        );
-        plan.is_of_other_user = user != server::current_user();
+        let plan = raise(plan_of(string_of(foreign.fdw_private)));
+        let is_of_other_user = user != server::current_user();
         let table = define::open((*relation).rd_id);
         let row =
             if plan.groups.is_some() { (*(*node).ss.ss_ScanTupleSlot).tts_tupleDescriptor } else { (*relation).rd_att };
@@ -83,7 +107,7 @@ pub(super) unsafe extern "C-unwind" fn begin(node: *mut pg_sys::ForeignScanState
         if write.is_some() {
             raise(define::check_owner(relation, user, &*table, Access::Write));
         }
-        let scan = raise(user::as_checked_user(user, || table.scan(plan)));
+        let scan = raise(user::as_checked_user(user, || table.scan(&plan, is_of_other_user)));
         let memory = context::of_execution((*estate).es_query_cxt, c"docshard foreign scan");
         let state = State {
             scan,
@@ -104,7 +128,8 @@ pub(super) unsafe extern "C-unwind" fn begin(node: *mut pg_sys::ForeignScanState
     }
 }
 
-/// The kinds and type modifiers of those columns of a row that are read: these, by number from 1; None: all.
+/// The kind and type modifier of each column of a row; None for a column that is not read. `read`: the numbers of the columns that are
+/// read, from 1; None: all.
 fn columns(attributes: &[pg_sys::FormData_pg_attribute], read: Option<&[i16]>) -> Vec<Option<(Kind, i32)>> {
     let all: Vec<i16> = (1..=attributes.len() as i16).collect();
     let mut columns = vec![None; attributes.len()];
@@ -118,7 +143,7 @@ fn columns(attributes: &[pg_sys::FormData_pg_attribute], read: Option<&[i16]>) -
     columns
 }
 
-/// Sets the values of a batched join with which a scan starts the next time.
+/// Sets the values of a batched join for the scan's next start.
 ///
 /// # Safety
 /// A scan that [`begin`] has started.
@@ -143,9 +168,9 @@ impl State {
                 if is_null {
                     return Ok(None);
                 }
-                if Kind::of(*oid, -1).is_some_and(|kind| kind.is_array) && value::elements(datum) > MOST_ELEMENTS {
+                if Kind::of(*oid, -1).is_some_and(|kind| kind.is_array) && value::elements(datum) > MAX_ELEMENTS {
                     let message = format!(
-                        "an array of more than {MOST_ELEMENTS} elements cannot be compared with a column of a foreign table"
+                        "an array of more than {MAX_ELEMENTS} elements cannot be compared with a column of a foreign table"
                     );
                     let error = Error::new(ErrorKind::BSONObjectTooLarge, message);
                     return Err(error
@@ -162,7 +187,7 @@ impl State {
         Ok(values)
     }
 
-    /// The most rows that LIMIT and OFFSET let through. PostgreSQL's own node reports wrong ones.
+    /// The largest number of rows that LIMIT and OFFSET need; None: no limit. PostgreSQL's own Limit node reports wrong values.
     fn most(&self, values: &[Option<SqlValue>]) -> Option<u64> {
         let value = |number: Option<usize>| number.and_then(|number| values.get(number)).and_then(Option::as_ref);
         let limit = match value(self.limit)? {
@@ -185,7 +210,7 @@ impl State {
             if !(*node).ss.ps.instrument.is_null() {
                 self.scan.observe();
             }
-            // PostgreSQL's own tables do not show this snapshot what commands from this number on have written.
+            // PostgreSQL's own tables do not show in this snapshot what commands with this number or a higher one have written.
             self.scan.refuse_newer((*(*(*node).ss.ps.state).es_snapshot).curcid)?;
             pg_sys::MemoryContextReset(self.memory);
             let values = keeping_all(|| self.values(node))?;
@@ -242,7 +267,8 @@ pub(super) unsafe extern "C-unwind" fn iterate(node: *mut pg_sys::ForeignScanSta
     }
 }
 
-/// Writes the rows that a scan selects, when it is called first: their number, and whether they are the statement's.
+/// Writes the rows that a scan selects. Returns their number, and whether they count as the statement's; None for a scan that does not
+/// write, and after the first call.
 ///
 /// # Safety
 /// Between begin and end, in the memory of a row.

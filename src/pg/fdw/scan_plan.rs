@@ -44,8 +44,8 @@ pub(super) unsafe extern "C-unwind" fn plan(
             scan.conditions.push((batch.clone(), divided.operands.len()));
             scan.has_batch = true;
         }
-        // Columns that the statement reads: those that are needed above the scan, and those of all its conditions. A value that does
-        // not fit its column is an error also if only a shard has compared it.
+        // The statement reads the columns that are needed above the scan, and those of all its conditions: a value that does not fit its
+        // column is an error even if only a shard compares it.
         let mut needed = divided.columns;
         let local = divided.local.into_pg();
         let mut remote = divided.remote.into_pg();
@@ -53,7 +53,7 @@ pub(super) unsafe extern "C-unwind" fn plan(
         if let Some(written) = target::plan(root, rel, table, local) {
             (scan.is_target, scan.shows_rows) = (true, written.shows_rows);
             needed = pg_sys::bms_union(needed, written.read);
-            // PostgreSQL does not evaluate the conditions again on a row that is written.
+            // A row that is written has no conditions to be evaluated again.
             (remote, row) = (null_mut(), written.row);
         } else {
             needed = pg_sys::bms_union(needed, shown_columns(root, rel));
@@ -80,7 +80,7 @@ unsafe fn shown_columns(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::RelOpt
         let mut shown = null_mut();
         pg_sys::pull_varattnos((*(*rel).reltarget).exprs.cast(), (*rel).relid, &raw mut shown);
         if target::is_only_marked(root, rel) {
-            // It is invalid, and PostgreSQL looks at it for local parts only.
+            // The scan returns no valid value for it, and PostgreSQL reads it of local parts only.
             shown = pg_sys::bms_del_member(shown, target::member(target::MARK));
         }
         shown

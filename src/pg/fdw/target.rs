@@ -1,7 +1,7 @@
 //! The rows of a scan whose table the statement updates or deletes.
 //!
-//! Such a scan has rows of its own, which `fdw_scan_tlist` describes: the columns that the statement reads, the [`ORIGIN`] as `bytea`, and the whole row that PostgreSQL makes the
-//! new one of. Of the whole row only those columns have values that something sees.
+//! Such a scan has rows of its own, which `fdw_scan_tlist` describes: the columns that the statement reads, the [`ORIGIN`] as `bytea`, and
+//! the whole row, of which PostgreSQL makes the new row. In the whole row only the columns that something reads have values.
 
 use super::interface::{ORIGIN, raise};
 use super::value::{self, Kind, Scalar, SqlValue};
@@ -17,18 +17,18 @@ const BYTEA: Kind = Kind { scalar: Scalar::Bytea, is_array: false, length: None,
 const WHOLE: i16 = 0;
 const TABLE: i16 = pg_sys::TableOidAttributeNumber as i16;
 
-/// What the plan of a scan says about rows that are written.
+/// What the plan of a scan needs to know about rows that are written.
 pub(super) struct Written {
     /// the scan's rows
     pub row: *mut pg_sys::List,
     /// the columns that are read, as `pull_varattnos` returns them
     pub read: *mut pg_sys::Bitmapset,
-    /// something sees whole rows
+    /// all columns of a row are needed: see [`shows_rows`]
     pub shows_rows: bool,
 }
 
-/// PostgreSQL adds a column with the whole row, of type `record`, to the plan of an UPDATE, and makes the new row of it. If the statement itself names whole
-/// rows, which have the table's type, this gives PostgreSQL's column that type, too: a plan does not distinguish two whole rows by their types.
+/// Gives the whole row that PostgreSQL itself adds to the plan of an UPDATE the table's type, if the statement names whole rows, too. Those
+/// have the table's type, whereas PostgreSQL's has the type `record`; but a plan does not distinguish two whole rows by their types.
 ///
 /// # Safety
 /// A base relation whose paths have not been made.
@@ -53,7 +53,7 @@ pub(super) unsafe fn unify_whole_rows(
     }
 }
 
-/// Returns None if the table is only read.
+/// Plans the rows of a scan for a write. None if the table is only read.
 ///
 /// # Safety
 /// A base relation, and the conditions on it that are evaluated here.
@@ -65,7 +65,7 @@ pub(super) unsafe fn plan(
 ) -> Option<Written> {
     // SAFETY: promised by the caller.
     unsafe {
-        // What PostgreSQL hands over as the scan's targets is empty if it replaces them later.
+        // The scan's targets are taken from the relation: PostgreSQL passes an empty list of them where it replaces them later.
         let mut used = vars(rel, (*(*rel).reltarget).exprs);
         if !used.iter().any(|var| is_origin(&**var)) {
             return None;
@@ -96,7 +96,7 @@ pub(super) unsafe fn plan(
     }
 }
 
-/// Refuses system columns. Documents have nothing like them: a `ctid` that is the same for all rows would find all of them.
+/// Refuses system columns, which documents do not have. If all rows had the same `ctid`, a condition on it would select all of them.
 pub(super) fn refuse_system_column(number: i16) {
     if number < WHOLE && number != TABLE {
         let message = "a foreign table of docshard has no system columns but tableoid";
@@ -108,13 +108,13 @@ pub(super) fn refuse_system_column(number: i16) {
 /// The system column that identifies a row of a local table.
 pub(super) const MARK: i16 = pg_sys::SelfItemPointerAttributeNumber as i16;
 
-/// The member of a column in a set that `pull_varattnos` has made.
+/// The number that stands for a column in a set that `pull_varattnos` has made.
 pub(super) fn member(number: i16) -> i32 {
     i32::from(number) - pg_sys::FirstLowInvalidHeapAttributeNumber
 }
 
-/// True if the statement itself does not name the [`MARK`] of a table above its scan. PostgreSQL asks all parts of a table for it, if one of them is a local table, whose row it
-/// may have to find again.
+/// True if PostgreSQL asks for the [`MARK`] of a table, and the statement itself does not name it above the table's scan. PostgreSQL asks
+/// all parts of a table for it if one of them is a local table, whose row it may have to find again.
 ///
 /// # Safety
 /// A base relation, or a part of one.
@@ -132,7 +132,8 @@ pub(super) unsafe fn is_only_marked(root: *mut pg_sys::PlannerInfo, rel: *mut pg
         if !is_marked {
             return false;
         }
-        // Of a part nothing is known here. A member above 0, which stands for the statement's results, is a table of a join whose conditions name the column.
+        // The planner notes this only for the whole table, not for its parts. The member 0 stands for the statement's results; a member
+        // above it is a table of a join whose conditions name the column.
         let whole = pg_sys::find_base_rel(root, top);
         let above = *(*whole).attr_needed.add((MARK - (*whole).min_attr) as usize);
         if pg_sys::bms_next_member(above, 0) >= 0 {
@@ -149,7 +150,7 @@ pub(super) unsafe fn is_only_marked(root: *mut pg_sys::PlannerInfo, rel: *mut pg
     }
 }
 
-/// The entry that PostgreSQL adds for a mark, such as `ctid2`.
+/// True for the entry that PostgreSQL adds for a mark, such as `ctid2`.
 ///
 /// # Safety
 /// An entry of the planner.
@@ -159,7 +160,7 @@ unsafe fn is_mark(entry: &pg_sys::TargetEntry) -> bool {
     entry.resjunk && !entry.resname.is_null() && name().starts_with("ctid")
 }
 
-/// The columns of the relation in expressions.
+/// The columns of the relation that expressions name.
 ///
 /// # Safety
 /// Expressions of the planner.
@@ -173,22 +174,22 @@ unsafe fn vars(rel: *mut pg_sys::RelOptInfo, expressions: *mut pg_sys::List) -> 
     }
 }
 
-/// The column that `modify::add_targets` has added, and not the system column of this number.
+/// True for the column that `modify::add_targets` has added; false for the system column of the same number.
 fn is_origin(var: &pg_sys::Var) -> bool {
     var.varattno == ORIGIN && var.vartype == pg_sys::BYTEAOID
 }
 
-/// The whole row that PostgreSQL itself asks for.
+/// True for the whole row that PostgreSQL itself asks for.
 fn is_new_row(var: &pg_sys::Var) -> bool {
     var.varattno == WHOLE && var.vartype == pg_sys::RECORDOID
 }
 
-/// A whole row that the statement names.
+/// True for a whole row that the statement names.
 fn is_named_row(var: &pg_sys::Var) -> bool {
     var.varattno == WHOLE && !is_new_row(var)
 }
 
-/// True if something sees all columns of a row that is updated or deleted: triggers, columns that are computed of others, or RETURNING of the row before.
+/// True if all columns of a row that is updated or deleted are needed: by triggers, by generated columns, or by RETURNING of the old row.
 ///
 /// # Safety
 /// A table that the planner has locked.
@@ -210,12 +211,12 @@ unsafe fn shows_rows(root: *mut pg_sys::PlannerInfo, table: pg_sys::Oid) -> bool
     }
 }
 
-/// Makes the rows of a scan of the values that a row of the table has.
+/// Makes the rows of a scan from the values of the table's rows.
 pub(super) struct Rows {
     relation: pg_sys::Relation,
-    /// the columns of a row
+    /// the column numbers of a row of the scan, in order
     numbers: Vec<i16>,
-    /// the present values of the table's columns
+    /// the values of the present row, for each column of the table
     values: Vec<pg_sys::Datum>,
     nulls: Vec<bool>,
     origin: Option<pg_sys::Datum>,
@@ -282,14 +283,14 @@ impl Rows {
         }
     }
 
-    /// The whole row. PostgreSQL's compiled expressions take it for granted that a NOT NULL column has a value, so one that was not read has an empty one, which
-    /// nothing looks at.
+    /// The whole row. PostgreSQL's compiled expressions assume that a NOT NULL column has a value. So a NOT NULL column that was not read
+    /// gets an empty value, which nothing reads.
     ///
     /// # Safety
     /// In the memory of a row.
     unsafe fn whole(&self) -> pg_sys::Datum {
         let (mut values, mut nulls) = (self.values.clone(), self.nulls.clone());
-        // SAFETY: promised by the caller; a value of a variable length is at least its header.
+        // SAFETY: promised by the caller; an empty value of a variable length is its header.
         unsafe {
             for (at, attribute) in version::attributes((*self.relation).rd_att).iter().enumerate() {
                 if !nulls[at] || !attribute.attnotnull || attribute.attisdropped {

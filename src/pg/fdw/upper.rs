@@ -1,8 +1,8 @@
 //! The planner's callback for what comes above a scan: groups and distinct rows, and LIMIT.
 //!
-//! If all conditions go down, and so does each key and each aggregate of `GROUP BY`, a path replaces the groups of PostgreSQL's executor: a scan whose
-//! rows are groups. `HAVING`, expressions of results, and an order stay here. For a statement over one table whose conditions and order all go down,
-//! another path ends after LIMIT and OFFSET; PostgreSQL's own Limit node stays above it.
+//! If the table can evaluate all conditions, and each key and aggregate of `GROUP BY`, a path replaces the groups of PostgreSQL's executor:
+//! a scan whose rows are groups. `HAVING`, expressions over the results, and an order are evaluated here. For a statement over one table
+//! that evaluates all conditions and the order, another path ends after LIMIT and OFFSET; PostgreSQL's own Limit node stays above it.
 
 use super::clause::{Reader, collation_of, operator_of, without_relabel};
 use super::define::open;
@@ -19,7 +19,7 @@ use std::ptr::null_mut;
 
 type Stage = pg_sys::UpperRelationKind::Type;
 
-/// Groups, and the expressions that a row of them has: the keys, and then the aggregates.
+/// Groups, and the expressions of a row of them: the keys, and then the aggregates.
 pub(super) struct Grouped {
     pub groups: Groups,
     pub expressions: Vec<*mut pg_sys::Node>,
@@ -27,7 +27,7 @@ pub(super) struct Grouped {
     pub divided: Divided,
 }
 
-/// Adds paths.
+/// Adds paths for groups and for LIMIT.
 #[pg_guard]
 pub(super) unsafe extern "C-unwind" fn paths(
     root: *mut pg_sys::PlannerInfo,
@@ -100,7 +100,7 @@ fn conditions(divided: &Divided) -> Vec<Json> {
     divided.plan.conditions.iter().map(|(condition, _)| condition.clone()).collect()
 }
 
-/// True if it is a foreign table alone, all of whose conditions are on its rows.
+/// True if the relation is one foreign table, all of whose conditions are on its rows.
 ///
 /// # Safety
 /// A relation of the planner, below a stage.
@@ -190,8 +190,8 @@ unsafe fn grouped(root: *mut pg_sys::PlannerInfo, stage: Stage, rel: *mut pg_sys
     }
 }
 
-/// `pg_proc`'s numbers of aggregate functions of types that a column can have, apart from those whose results depend on an order, or are
-/// rounded.
+/// The aggregate function with this OID. None for functions of types that a column cannot have, and for those whose results depend on the
+/// order of rows or are rounded.
 fn function_of(number: pg_sys::Oid) -> Option<Function> {
     Some(match number.to_u32() {
         2147 | 2803 => Function::Count,

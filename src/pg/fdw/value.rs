@@ -1,5 +1,4 @@
-//! Values between SQL and the code that has no `unsafe`: the types of columns that a foreign table may have, and datums of them
-//! as owned values.
+//! Values for code without `unsafe`: the types of columns that a foreign table may have, and their datums as owned values.
 
 use crate::pg::datum::jsonb::{detoasted_bytes, new_varlena};
 use crate::pg::error::{Error, Result};
@@ -34,9 +33,9 @@ pub enum Scalar {
 pub struct Kind {
     pub scalar: Scalar,
     pub is_array: bool,
-    /// the most characters of a `varchar(n)`
+    /// the largest number of characters, for `varchar(n)`
     pub length: Option<usize>,
-    /// the precision and scale of a `numeric(p, s)`, which rounds
+    /// the precision and scale, for `numeric(p, s)`, which rounds values
     pub rounding: Option<(i64, i64)>,
 }
 
@@ -123,7 +122,7 @@ impl Kind {
         let scalar = Scalar::of(if is_array { element } else { oid })?;
         let limited = scalar == Scalar::Text && modifier >= pg_sys::VARHDRSZ as i32;
         let length = limited.then(|| modifier as usize - pg_sys::VARHDRSZ);
-        // Dates have milliseconds; a type that rounds them would not compare as they do.
+        // MongoDB's dates have milliseconds. Values of a type that rounds them would compare differently.
         let rounds_dates = matches!(scalar, Scalar::Timestamp | Scalar::TimestampTz) && (0..3).contains(&modifier);
         let rounding = (scalar == Scalar::Numeric && modifier >= pg_sys::VARHDRSZ as i32).then(|| {
             let packed = modifier - pg_sys::VARHDRSZ as i32;
@@ -222,8 +221,7 @@ fn numeric(text: &str, modifier: i32) -> pg_sys::Datum {
     unsafe { pgrx::direct_function_call_as_datum(pg_sys::numeric_in, &arguments) }.unwrap_or(0.into())
 }
 
-/// Reads a datum that is not null; None for a type that no column has. Of an array, the
-/// dimensions are lost.
+/// Reads a datum that is not null; None for a type that a column cannot have. The dimensions of an array are lost.
 ///
 /// # Safety
 /// In a transaction. The datum has this type.
@@ -267,7 +265,7 @@ pub(super) unsafe fn elements(datum: pg_sys::Datum) -> usize {
     }
 }
 
-/// True for an array that [`of_datum`] changes: of several dimensions, or whose first element has another number than 1.
+/// True for an array that [`of_datum`] would change: one of several dimensions, or one whose first element has another number than 1.
 ///
 /// # Safety
 /// An array.

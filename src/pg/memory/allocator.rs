@@ -1,11 +1,11 @@
 //! The allocator's settings.
 
-/// Blocks above this size are mapped separately. It is glibc's maximum.
+/// The size in bytes from which glibc maps a block separately; this is the largest that it accepts.
 #[cfg(target_env = "gnu")]
 const LARGEST_BLOCK: i32 = 32 << 20;
-/// Unused memory beyond this is returned to the system.
+/// The most unused memory that is kept, in bytes; more is returned to the system.
 #[cfg(target_env = "gnu")]
-const MOST_IDLE: i32 = 64 << 20;
+const MAX_IDLE: i32 = 64 << 20;
 
 /// Makes the allocator keep freed large blocks, for a process that repeatedly allocates blocks of megabytes. Otherwise the
 /// system clears each new block, which takes a fifth of the time for copying documents. Does nothing without glibc.
@@ -16,7 +16,7 @@ pub fn keep_large_blocks() {
         // SAFETY: both only set limits of the allocator, which do not affect existing blocks.
         KEPT.call_once(|| unsafe {
             libc::mallopt(libc::M_MMAP_THRESHOLD, LARGEST_BLOCK);
-            libc::mallopt(libc::M_TRIM_THRESHOLD, MOST_IDLE);
+            libc::mallopt(libc::M_TRIM_THRESHOLD, MAX_IDLE);
         });
     }
 }

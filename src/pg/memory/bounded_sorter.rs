@@ -1,9 +1,9 @@
-//! A bounded sort for the stages of pipelines: the first rows only. They are in this process's memory, where a row that comes behind
-//! them is not copied; PostgreSQL's tuplesort copies each row before it compares it. Rows that take more than `work_mem` go to
-//! tuplesort, which uses temporary files.
+//! A sort for the stages of pipelines that returns only the first rows. It keeps them in this process's memory, and drops a row that
+//! sorts after all of them without a copy; PostgreSQL's tuplesort copies each row before it compares it. If the first rows take more
+//! than `work_mem`, tuplesort takes over, which uses temporary files.
 //!
-//! If files are not allowed, the first rows together may have 100 MiB: the others do not count. Tuplesort does not tell the size of
-//! the rows that it keeps, so the keys and sizes of the first rows are kept here, too.
+//! If such files are not allowed, the first rows may take at most 100 MiB together; other rows do not count. Tuplesort does not tell
+//! the size of the rows that it keeps, so the keys and sizes of the first rows are also kept here.
 
 use super::sorter::{MAX_BYTES, TupleSorter, disk_is_needed};
 use docshard_core::error::Result;
@@ -15,7 +15,8 @@ use std::rc::Rc;
 
 /// The keys and sizes of the first rows.
 struct FirstRows {
-    most: usize,
+    /// the largest number of rows
+    bound: usize,
     rows: BinaryHeap<(Vec<u8>, usize)>,
     /// the size of all of them
     bytes: usize,
@@ -23,13 +24,13 @@ struct FirstRows {
 
 impl FirstRows {
     fn new(bound: i64) -> Self {
-        Self { most: usize::try_from(bound).unwrap_or(0), rows: BinaryHeap::new(), bytes: 0 }
+        Self { bound: usize::try_from(bound).unwrap_or(0), rows: BinaryHeap::new(), bytes: 0 }
     }
 
     fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        let is_first = self.rows.len() < self.most || self.rows.peek().is_some_and(|(last, _)| key < last.as_slice());
+        let is_first = self.rows.len() < self.bound || self.rows.peek().is_some_and(|(last, _)| key < last.as_slice());
         if is_first {
-            if self.rows.len() == self.most
+            if self.rows.len() == self.bound
                 && let Some((_, bytes)) = self.rows.pop()
             {
                 self.bytes -= bytes;
@@ -74,25 +75,25 @@ pub(super) struct BoundedSorter {
     bound: i64,
     rereadable: bool,
     /// false: more than 100 MiB is an error
-    on_disk: bool,
+    may_use_disk: bool,
     used_disk: Rc<Cell<bool>>,
     /// the most bytes of rows in memory
-    most_bytes: usize,
+    max_memory_bytes: usize,
     in_memory: MemorySorter,
     /// all rows, once they do not fit into memory
     spilled: Option<Spilled>,
 }
 
 impl BoundedSorter {
-    pub fn new(bound: i64, rereadable: bool, on_disk: bool, used_disk: Rc<Cell<bool>>) -> Self {
+    pub fn new(bound: i64, rereadable: bool, may_use_disk: bool, used_disk: Rc<Cell<bool>>) -> Self {
         // SAFETY: a setting.
         let work_mem = usize::try_from(unsafe { pg_sys::work_mem }).unwrap_or(0) << 10;
         Self {
             bound,
             rereadable,
-            on_disk,
+            may_use_disk,
             used_disk,
-            most_bytes: if on_disk { work_mem } else { work_mem.min(MAX_BYTES) },
+            max_memory_bytes: if may_use_disk { work_mem } else { work_mem.min(MAX_BYTES) },
             in_memory: MemorySorter::new(u64::try_from(bound).ok()),
             spilled: None,
         }
@@ -116,9 +117,9 @@ impl BoundedSorter {
 impl Sorter for BoundedSorter {
     fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.sorter_mut().add(key, value)?;
-        if self.in_memory.bytes() > self.most_bytes {
+        if self.in_memory.bytes() > self.max_memory_bytes {
             let sorter = TupleSorter::new(Some(self.bound), self.rereadable, usize::MAX, Rc::clone(&self.used_disk));
-            let first = (!self.on_disk).then(|| FirstRows::new(self.bound));
+            let first = (!self.may_use_disk).then(|| FirstRows::new(self.bound));
             let mut spilled = Spilled { sorter, first };
             self.in_memory.move_to(&mut spilled)?;
             self.spilled = Some(spilled);
@@ -150,7 +151,8 @@ mod tests {
     use crate::pg::spi;
     use pgrx::pg_test;
 
-    /// The first rows of 3,000 with a thousand different keys, each with a value of that many bytes; and whether files were used.
+    /// Sorts 3,000 rows of a thousand different keys, each with a value of that many bytes. Returns the keys of the first rows, and whether
+    /// files were used.
     fn first(bound: i64, bytes: usize) -> (Vec<u8>, bool) {
         let used_disk = Rc::new(Cell::new(false));
         let mut sorter = BoundedSorter::new(bound, true, true, Rc::clone(&used_disk));

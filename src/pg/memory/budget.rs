@@ -6,10 +6,10 @@ use docshard_core::error::{Kind, error};
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use std::alloc::{GlobalAlloc, Layout, System};
 
-/// In kB.
+/// The setting `docshard.max_expression_memory`, in kB.
 static LIMIT: GucSetting<i32> = GucSetting::<i32>::new(100 * 1024);
 
-/// In kB.
+/// The least value of the setting, in kB.
 const LEAST: i32 = 1024;
 
 /// Called from `_PG_init`.

@@ -1,13 +1,14 @@
 //! A memory context that docshard owns, and what was opened in it: a sort, a row store, a scan.
 //!
-//! Its owner is dropped with the memory of a query, when PostgreSQL frees that. Two things may be gone by then:
+//! The value that owns the context, such as a sorter, is dropped when PostgreSQL frees the memory of the query. Two things may be gone
+//! by then:
 //!
-//! * The context. It is a child of the transaction's: the context of a function call ends too early, that of the query is freed before a
-//!   sort could be ended, and that of a subtransaction is freed by ROLLBACK TO, which a cursor of the outer transaction survives. A
-//!   query that runs in SPI has its memory below the transaction's, too. When the transaction fails, PostgreSQL deletes these
-//!   siblings in any order.
+//! * The context. Its parent is the transaction's context: the context of a function call ends too early, that of the query is freed
+//!   before a sort could be ended, and that of a subtransaction is freed by ROLLBACK TO, although a cursor of the outer transaction
+//!   goes on. The memory of a query that runs in SPI is a child of the transaction's context, too. When the transaction fails,
+//!   PostgreSQL deletes these siblings in any order.
 //! * What was opened: files, buffers, references of relations. They belong to a resource owner. A subtransaction that fails releases
-//!   those of a cursor that failed in it; the cursor's memory stays until it is closed, or the outer transaction commits.
+//!   those of a cursor that failed in it; the cursor's memory stays until the cursor is closed, or the outer transaction commits.
 //!
 //! So the context reports its end by a reset callback, and the resource owner by PostgreSQL's callback for extensions.
 //!
@@ -118,8 +119,8 @@ impl OwnContext {
         done
     }
 
-    /// Called by the owner's drop: runs `close`, which closes what was opened, if it is still open. It is not while an ERROR unwinds, or in
-    /// a failed transaction or subtransaction: there PostgreSQL closes it.
+    /// Runs `close`, which closes what was opened in the context. Called when the value that owns the context is dropped. Does nothing
+    /// while an ERROR unwinds, or in a failed transaction or subtransaction: there PostgreSQL closes it.
     pub fn close(&self, close: impl FnOnce()) {
         let owner = self.0.owner.get();
         // SAFETY: reads a variable of this process.
@@ -137,7 +138,7 @@ impl OwnContext {
     }
 }
 
-/// A context for what one execution of a plan allocates, which its owner resets; it is deleted with the query's.
+/// A context for what one execution of a plan allocates. Its user resets it; PostgreSQL deletes it with the query's context.
 ///
 /// # Safety
 /// The query's context.

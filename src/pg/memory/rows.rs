@@ -2,8 +2,8 @@
 //!
 //! The store has a memory context of its own, as a sort has.
 //!
-//! INVARIANT: no reader tries to read after the last row. The tuplestore would mark it as at the end, where it would stay when rows
-//! are added.
+//! INVARIANT: no reader tries to read after the last row. The tuplestore would mark that reader as at the end, and it would not see rows
+//! that are added later.
 
 use super::context::OwnContext;
 use super::sorter::{MAX_BYTES, disk_is_needed, row_type};
@@ -23,7 +23,7 @@ pub(super) struct TupleRows {
     descriptor: pg_sys::TupleDesc,
     slot: *mut pg_sys::TupleTableSlot,
     readers: c_int,
-    on_disk: bool,
+    may_use_disk: bool,
     /// set when the store writes a file
     used_disk: Rc<Cell<bool>>,
     /// the bytes of all rows added since the last `clear`
@@ -31,7 +31,7 @@ pub(super) struct TupleRows {
 }
 
 impl TupleRows {
-    pub fn new(on_disk: bool, used_disk: Rc<Cell<bool>>) -> Self {
+    pub fn new(may_use_disk: bool, used_disk: Rc<Cell<bool>>) -> Self {
         let memory = OwnContext::of_transaction(c"docshard rows");
         // SAFETY: within a transaction. What is made is in the context, which is dropped with the store.
         let (state, descriptor, slot) = memory.within(|| unsafe {
@@ -42,7 +42,7 @@ impl TupleRows {
             pg_sys::tuplestore_set_eflags(state, 0);
             (state, descriptor, slot)
         });
-        Self { memory, state, descriptor, slot, readers: 0, on_disk, used_disk, bytes: 0 }
+        Self { memory, state, descriptor, slot, readers: 0, may_use_disk, used_disk, bytes: 0 }
     }
 }
 
@@ -65,7 +65,7 @@ impl Rows for TupleRows {
             return Ok(());
         }
         self.used_disk.set(true);
-        if !self.on_disk && self.bytes > MAX_BYTES { Err(disk_is_needed()) } else { Ok(()) }
+        if !self.may_use_disk && self.bytes > MAX_BYTES { Err(disk_is_needed()) } else { Ok(()) }
     }
 
     fn reader(&mut self) -> usize {
@@ -117,8 +117,8 @@ impl Rows for TupleRows {
 
 impl Drop for TupleRows {
     fn drop(&mut self) {
-        // SAFETY: called only if the store's memory exists and its file is open. The slot and its descriptor are in the same memory; nothing
-        // else refers to them.
+        // SAFETY: called only if the store's memory exists and its file is open. The slot and its descriptor are in the same memory, and
+        // nothing else refers to them.
         self.memory.close(|| unsafe { pg_sys::tuplestore_end(self.state) });
     }
 }

@@ -1,7 +1,8 @@
 //! A sorter for the stages of pipelines, by PostgreSQL's tuplesort: in memory up to `work_mem`, and in temporary files beyond.
 //!
 //! A row is one bytea: the key, the value, and the key's length. As no key is a proper prefix of another, rows are sorted by key,
-//! and rows of equal keys by value. It is sorted as a tuple of one column: a sort of datums in PostgreSQL 18 does not count their memory.
+//! and rows of equal keys by value. Rows are sorted as tuples of one column: PostgreSQL 18's sort of datums does not count the datums'
+//! memory towards `work_mem`.
 //!
 //! The sort is in a memory context of its own ([`OwnContext`]), and is ended when it is dropped, which closes its files. Where the
 //! transaction or subtransaction fails, PostgreSQL closes them, and only the memory is freed here.
@@ -14,7 +15,8 @@ use pgrx::pg_sys;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// The largest size of a sort or a row store that may not use temporary files, in bytes: MongoDB's limit.
+/// With `allowDiskUse: false`, the most bytes that a sort or a row store may hold: MongoDB's limit. Beyond `work_mem` PostgreSQL writes
+/// temporary files all the same.
 pub(super) const MAX_BYTES: usize = 100 << 20;
 
 /// Returns the error of a stage that needs temporary files but may not use them.
@@ -36,8 +38,11 @@ pub(super) struct TupleSorter {
     bound: Option<i64>,
     /// how many rows it has returned
     returned: i64,
-    bytes: usize,
-    most_bytes: usize,
+    /// the bytes of all rows that were added
+    added_bytes: usize,
+    /// more of them are an error
+    max_added_bytes: usize,
+    /// set when the sort writes files
     used_disk: Rc<Cell<bool>>,
     /// the current row
     row: Vec<u8>,
@@ -61,7 +66,7 @@ pub(super) unsafe fn row_type() -> pg_sys::TupleDesc {
 }
 
 impl TupleSorter {
-    pub fn new(bound: Option<i64>, rereadable: bool, most_bytes: usize, used_disk: Rc<Cell<bool>>) -> Self {
+    pub fn new(bound: Option<i64>, rereadable: bool, max_added_bytes: usize, used_disk: Rc<Cell<bool>>) -> Self {
         let mut options = if rereadable { pg_sys::TUPLESORT_RANDOMACCESS } else { pg_sys::TUPLESORT_NONE };
         if bound.is_some() {
             options |= pg_sys::TUPLESORT_ALLOWBOUNDED;
@@ -98,8 +103,8 @@ impl TupleSorter {
             sorted: false,
             bound,
             returned: 0,
-            bytes: 0,
-            most_bytes,
+            added_bytes: 0,
+            max_added_bytes,
             used_disk,
             row: Vec::new(),
             key_length: 0,
@@ -113,8 +118,8 @@ impl Sorter for TupleSorter {
         self.row.extend(key);
         self.row.extend(value);
         self.row.extend(u32::try_from(key.len()).unwrap_or(u32::MAX).to_ne_bytes());
-        self.bytes = self.bytes.saturating_add(self.row.len());
-        if self.bytes > self.most_bytes {
+        self.added_bytes = self.added_bytes.saturating_add(self.row.len());
+        if self.added_bytes > self.max_added_bytes {
             return Err(disk_is_needed());
         }
         // SAFETY: the sort has not been ended, and copies the row.

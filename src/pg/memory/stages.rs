@@ -13,15 +13,15 @@ use std::rc::Rc;
 #[derive(Clone, Debug)]
 pub struct StageMemory {
     /// true: sorts and stores may use temporary files; false: more than 100 MiB in one of them, or in a hash table, is an error
-    on_disk: bool,
+    may_use_disk: bool,
     /// set when a sort or a store writes files
     used_disk: Rc<Cell<bool>>,
 }
 
 impl StageMemory {
-    /// `on_disk`: sorts and stores may use temporary files.
-    pub fn new(on_disk: bool) -> Self {
-        Self { on_disk, used_disk: Rc::default() }
+    /// `may_use_disk`: sorts and stores may use temporary files.
+    pub fn new(may_use_disk: bool) -> Self {
+        Self { may_use_disk, used_disk: Rc::default() }
     }
 }
 
@@ -32,7 +32,7 @@ impl Memory for StageMemory {
     }
 
     fn must_spill(&self, bytes: usize) -> Result<bool> {
-        match self.on_disk {
+        match self.may_use_disk {
             true => Ok(bytes > self.stage_bytes()),
             false if bytes > MAX_BYTES => Err(disk_is_needed()),
             false => Ok(false),
@@ -42,14 +42,14 @@ impl Memory for StageMemory {
     fn sorter(&self, most: Option<u64>, rereadable: bool) -> Result<Box<dyn Sorter>> {
         let used_disk = Rc::clone(&self.used_disk);
         if let Some(bound) = most.and_then(|most| i64::try_from(most).ok()) {
-            return Ok(Box::new(BoundedSorter::new(bound, rereadable, self.on_disk, used_disk)));
+            return Ok(Box::new(BoundedSorter::new(bound, rereadable, self.may_use_disk, used_disk)));
         }
-        let most_bytes = if self.on_disk { usize::MAX } else { MAX_BYTES };
-        Ok(Box::new(TupleSorter::new(None, rereadable, most_bytes, used_disk)))
+        let max_added_bytes = if self.may_use_disk { usize::MAX } else { MAX_BYTES };
+        Ok(Box::new(TupleSorter::new(None, rereadable, max_added_bytes, used_disk)))
     }
 
     fn rows(&self) -> Result<Box<dyn Rows>> {
-        Ok(Box::new(TupleRows::new(self.on_disk, Rc::clone(&self.used_disk))))
+        Ok(Box::new(TupleRows::new(self.may_use_disk, Rc::clone(&self.used_disk))))
     }
 
     fn noting(&self, used_disk: Rc<Cell<bool>>) -> Rc<dyn Memory> {

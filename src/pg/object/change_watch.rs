@@ -1,10 +1,10 @@
 //! Watches statements that change tables: which relations a statement has changed, and what PostgreSQL's catalogs contained before.
 //!
-//! Event triggers call [`begin`] and [`end`], also where the library is loaded only by the first of them; a hook does for REASSIGN OWNED.
-//! What a statement changes is learnt from PostgreSQL's own invalidations, so no kind of change is overlooked. These include what other
-//! sessions have changed. The state before is read with a snapshot that has the statement's first command number: it does not show what
-//! the statement has done. The state after is read with the same snapshot and the present command number, so that other sessions'
-//! changes are in both or in none.
+//! Event triggers call [`begin`] and [`end`]: they are called even in a session that has not loaded the library before. For REASSIGN OWNED,
+//! which has no event triggers, a hook calls them. The changed relations are those that PostgreSQL's own invalidations name, so no kind of
+//! change is overlooked; changes of other sessions are among them. The state before is read with a snapshot that has the statement's first
+//! command number, which does not show what the statement has done. The state after is read with the same snapshot and the present command
+//! number, so that other sessions' changes are in both or in none.
 
 use super::invalidation;
 use super::own_statement::is_own_statement;
@@ -17,7 +17,7 @@ use docshard_core::sql::param::Param;
 use pgrx::pg_sys;
 use std::cell::RefCell;
 
-/// A statement that has begun. Statements nest, and one that fails in a subtransaction has no end.
+/// A statement that has begun. Statements nest. For one that fails in a subtransaction, [`end`] is not called.
 #[derive(Clone, Copy)]
 struct Begun {
     transaction: u32,
@@ -29,16 +29,16 @@ thread_local! {
     static BEGUN: RefCell<Vec<Begun>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A statement that has done its work.
+/// The changes of a statement that has ended.
 pub struct Changed {
-    /// the relations that may have changed; None: any
+    /// the relations that may have changed; None: any relation may have
     pub relations: Option<Vec<i64>>,
     before: pg_sys::CommandId,
 }
 
 impl Changed {
-    /// Reads the catalogs as they were before the statement, and as they are now. Both are read with one snapshot of the other
-    /// transactions, so that what differs is this statement's own.
+    /// Runs a query of the catalogs as they were before the statement, and as they are now. Both results show the same state of other
+    /// transactions, so that all differences are this statement's own.
     pub fn read(&self, sql: &str, params: &[Param<'_>]) -> Result<(Vec<SpiRow>, Vec<SpiRow>)> {
         let _pinned = Pinned::of_catalogs();
         // SAFETY: inside a transaction. PostgreSQL copies the snapshot, which it would otherwise change; it is popped below, or by the
@@ -77,7 +77,7 @@ pub fn begin() {
     });
 }
 
-/// Called after the statement; None if it is not watched.
+/// Called after the statement. None if the statement is not watched.
 pub fn end() -> Option<Changed> {
     if is_own_statement() {
         return None;

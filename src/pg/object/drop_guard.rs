@@ -1,5 +1,5 @@
-//! Checks every drop and TRUNCATE before it happens, by PostgreSQL's `object_access_hook`: this includes drops by CASCADE, by DROP
-//! OWNED, and of an object that the protected one depends on. Other changes of tables are checked by [`super::change_watch`].
+//! Checks every drop and TRUNCATE before it happens, by PostgreSQL's `object_access_hook`. This includes drops by CASCADE, by DROP OWNED,
+//! and by the drop of an object on which the protected one depends. Other changes of tables are checked by [`super::change_watch`].
 //!
 //! `DROP EXTENSION docshard` is checked before it runs, too: PostgreSQL first locks all members, and a running move holds locks there
 //! and waits for others, so the two would deadlock.
@@ -21,9 +21,9 @@ use std::sync::OnceLock;
 /// An object that is about to be dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dropped {
-    /// or a member of it
+    /// the extension, or a member of it
     Extension,
-    /// a table that is no member of the extension, or one of the columns with which docshard creates tables
+    /// a table that is not a member of the extension, or one of the columns with which docshard creates tables
     Table(Relation),
     /// all rows of a table
     Rows(Relation),
@@ -31,7 +31,7 @@ pub enum Dropped {
     MemberRows(Relation),
     /// a trigger of a table; PostgreSQL drops a table's triggers before the table
     Trigger(pg_sys::Oid),
-    /// an index of a table, by DROP INDEX CONCURRENTLY, which commits before it ends
+    /// an index of a table, if dropped by DROP INDEX CONCURRENTLY, which commits before it ends
     Index {
         table: Relation,
         name: String,
@@ -57,17 +57,17 @@ const COLUMNS: c_int = 3;
 
 const EXTENSION: &str = "extension docshard";
 
-/// Returns an error to refuse a drop; `name` is PostgreSQL's description of the object.
+/// Decides whether a drop is allowed: an error refuses it. `name` is PostgreSQL's description of the object.
 pub type Judge = fn(dropped: &Dropped, name: &str) -> Result<()>;
 
 static JUDGE: OnceLock<(Judge, pg_sys::object_access_hook_type)> = OnceLock::new();
 
-/// Returns an error to refuse what a statement has changed; see [`change_watch`].
+/// Decides whether the changes of a statement are allowed: an error refuses them. See [`change_watch`].
 pub type ChangeJudge = fn() -> Result<()>;
 
 static CHANGE_JUDGE: OnceLock<ChangeJudge> = OnceLock::new();
 
-/// Checks TRUNCATE, for a trigger that PostgreSQL calls also where the library was not loaded before.
+/// Checks TRUNCATE. Called by a trigger, because the hook is missing in a session that has not loaded the library before.
 ///
 /// # Errors
 /// That of the judge.
@@ -77,7 +77,7 @@ pub fn judge_truncate(table: pg_sys::Oid) -> Result<()> {
     unsafe { rows(table).map_or(Ok(()), |rows| judge(&rows, "")) }
 }
 
-/// Called from `_PG_init`.
+/// Sets the functions that decide. Called from `_PG_init`.
 pub fn watch(judge: Judge, changes: ChangeJudge) {
     let _ = CHANGE_JUDGE.set(changes);
     // SAFETY: a backend has one thread; the hook that was there before is called by ours.
@@ -149,7 +149,7 @@ unsafe extern "C-unwind" fn on_access(
                 let flags = argument.cast::<pg_sys::ObjectAccessDrop>().as_ref().map_or(0, |drop| drop.dropflags);
                 what(class, object, column, flags)
             }
-            // PostgreSQL checks the privilege afterwards.
+            // PostgreSQL checks the privilege only afterwards, so a user without it must get PostgreSQL's error.
             pg_sys::ObjectAccessType::OAT_TRUNCATE if may_truncate(object) && !is_own_statement() => rows(object),
             _ => None,
         };
@@ -207,7 +207,7 @@ unsafe fn what(class: pg_sys::Oid, object: pg_sys::Oid, column: c_int, flags: c_
     }
 }
 
-/// The rows of a table, if TRUNCATE of it is checked.
+/// The rows of a table; None if TRUNCATE of it is not checked.
 ///
 /// # Safety
 /// Inside a transaction.
@@ -218,7 +218,7 @@ unsafe fn rows(table: pg_sys::Oid) -> Option<Dropped> {
     Some(if is_member { Dropped::MemberRows(relation) } else { Dropped::Rows(relation) })
 }
 
-/// Returns a table with triggers; None for any other relation.
+/// Returns a table with triggers that is not temporary; None for any other relation.
 ///
 /// # Safety
 /// Inside a transaction.

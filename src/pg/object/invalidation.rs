@@ -5,19 +5,22 @@ use pgrx::pg_sys;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
-/// Of more relations it is only recorded that there are more.
+/// The largest number of relations that are recorded; beyond it, 0 is recorded, which stands for all.
 const MAX_RECORDED: usize = 4096;
 
 thread_local! {
+    /// Counts the invalidations of the watched relation.
     static GENERATION: Cell<u64> = const { Cell::new(1) };
+    /// The relation of [`watch`]; invalid: every relation counts.
     static WATCHED: Cell<pg_sys::Oid> = const { Cell::new(pg_sys::InvalidOid) };
+    /// Counts the invalidations of all relations.
     static CHANGES: Cell<u64> = const { Cell::new(0) };
     static REGISTERED: Cell<bool> = const { Cell::new(false) };
-    /// the invalid relations since [`record`]; None: nothing is recorded
+    /// The relations that became invalid since [`record`]; None: nothing is recorded.
     static RECORDED: RefCell<Option<BTreeSet<u32>>> = const { RefCell::new(None) };
 }
 
-/// Begins to record which relations become invalid, unless it is recorded already.
+/// Begins to record which relations become invalid. Does nothing if that is recorded already.
 pub(super) fn record() {
     register();
     RECORDED.with_borrow_mut(|recorded| _ = recorded.get_or_insert_default());
@@ -58,7 +61,7 @@ pub fn relation_changes() -> u64 {
     CHANGES.get()
 }
 
-/// Processes pending invalidations; returns a number that grows with each one of the watched relation.
+/// Processes pending invalidations. Returns a number that grows with each invalidation of the watched relation.
 pub fn generation() -> u64 {
     register();
     // SAFETY: inside a transaction; processes messages of other backends.
@@ -71,7 +74,9 @@ pub fn watch(relation: pg_sys::Oid) {
 }
 
 thread_local! {
+    /// The present transaction has announced a change.
     static CHANGED: Cell<bool> = const { Cell::new(false) };
+    /// See [`take_tainted`].
     static TAINTED: Cell<bool> = const { Cell::new(false) };
     static CALLBACKS: Cell<bool> = const { Cell::new(false) };
 }
@@ -86,8 +91,8 @@ fn on_event(event: Event) {
     }
 }
 
-/// True, once, after a rollback or PREPARE of a (sub)transaction that had announced a change: the cache may contain its changes,
-/// with a version number that will be used again.
+/// True if a (sub)transaction that had announced a change was rolled back or prepared since the last call: the cache may contain its
+/// changes, with a version number that will be used again.
 pub fn take_tainted() -> bool {
     TAINTED.replace(false)
 }

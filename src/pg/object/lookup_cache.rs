@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::ffi::CStr;
 
 pub struct LookupCache<K, V> {
+    /// the number of [`relation_changes`] at which the values were found
     as_of: u64,
     values: BTreeMap<K, V>,
 }
@@ -36,7 +37,7 @@ impl<K: Ord, V: Clone> LookupCache<K, V> {
     }
 }
 
-/// The owner's number, and the kind.
+/// A relation's name in two parts: the number of the object to which it belongs, and the kind of relation.
 type Name = (i32, &'static CStr);
 
 thread_local! {

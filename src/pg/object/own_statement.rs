@@ -10,7 +10,7 @@ thread_local! {
     static TRUSTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Called when a router has identified itself in this session, which then executes the router's statements only.
+/// Called when a router has identified itself in this session. From then on the session executes the router's statements only.
 pub fn trust_session() {
     TRUSTED.set(true);
 }
@@ -20,7 +20,7 @@ pub fn is_trusted_session() -> bool {
     TRUSTED.get()
 }
 
-/// True for a statement of docshard's, of a router, of the extension's update scripts, or of pg_upgrade.
+/// True if the present statement is docshard's own, a router's, one of the extension's update scripts, or pg_upgrade's.
 pub(super) fn is_own_statement() -> bool {
     // SAFETY: reads variables of this process; the extension is looked up inside a transaction.
     unsafe {

@@ -1,7 +1,7 @@
-//! A program that a worker runs, and that ends with it.
+//! A program that a worker starts, and that ends when the worker ends.
 //!
-//! Its standard input is a pipe that only the worker holds: when the worker ends, however it does, the program reads the end of it. Its
-//! standard error is the worker's, the server's log.
+//! The program's standard input is a pipe that only the worker holds open. However the worker ends, the program then reads the end of its
+//! input. The program's standard error is the worker's: the server's log.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The time that the program has for its end.
+/// How long [`Program::stop`] waits for the program's end before it kills the program.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -33,12 +33,12 @@ impl Program {
         command.spawn().map(Self)
     }
 
-    /// How it ended; None while it runs.
+    /// The exit status; None while the program runs.
     pub fn ended(&mut self) -> io::Result<Option<std::process::ExitStatus>> {
         self.0.try_wait()
     }
 
-    /// Ends it, and waits for that.
+    /// Closes the program's input, and waits for its end; kills it after [`PATIENCE`].
     pub fn stop(mut self) {
         drop(self.0.stdin.take());
         let until = Instant::now() + PATIENCE;

@@ -3,9 +3,9 @@
 //! 1. The caller writes the job's name and request into a shared memory segment and starts a worker.
 //! 2. The worker becomes the extension's owner, runs the job outside any transaction, and writes its answer or error into the segment.
 //!    It inherits no user and no settings from the caller's session.
-//! 3. The caller waits for the worker's end, and serves interrupts. If its statement ends early, it marks the job as abandoned and has
-//!    the postmaster send SIGTERM, which raises an ERROR in the worker's next wait, so that it can clean up. As the signal arrives late,
-//!    a job calls [`check_wanted`] before a step that cannot be undone.
+//! 3. The caller waits for the worker's end, and serves interrupts. If the caller's statement ends early, it marks the job as abandoned and
+//!    asks the postmaster to send SIGTERM. That raises an ERROR in the worker's next wait, so that the worker can clean up. The signal may
+//!    arrive late, so a job calls [`check_wanted`] before a step that cannot be undone.
 
 use crate::pg::error::{DuplicateKey, Error, Result};
 use crate::pg::process::settings;
@@ -27,7 +27,7 @@ pub type Job = fn(&Value) -> Result<Value>;
 
 static JOBS: Mutex<Vec<(&'static str, Job)>> = Mutex::new(Vec::new());
 
-/// Called from `_PG_init`.
+/// Registers a job under a name. Called from `_PG_init`.
 pub fn register(name: &'static str, job: Job) {
     let mut jobs = JOBS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if !jobs.iter().any(|(known, _)| *known == name) {
@@ -35,7 +35,7 @@ pub fn register(name: &'static str, job: Job) {
     }
 }
 
-/// A request or an answer as JSON.
+/// Converts a request or an answer to JSON.
 pub fn to_json(value: impl Serialize) -> Result<Value> {
     serde_json::to_value(value).map_err(malformed)
 }
@@ -52,16 +52,17 @@ fn malformed(error: serde_json::Error) -> Error {
 /// The largest answer, in bytes; longer ones are truncated.
 const ANSWER_BYTES: usize = 64 * 1024;
 
-/// The start of the segment. `request` bytes and [`ANSWER_BYTES`] follow.
+/// The start of the segment. The request, of `request` bytes, and room for [`ANSWER_BYTES`] follow.
 #[repr(C)]
 struct Header {
     database: pg_sys::Oid,
+    /// the length of the request, in bytes
     request: u32,
     /// 1 when the worker has mapped the segment
     started: AtomicU32,
     /// 1 when the caller's statement has ended before the job
     abandoned: AtomicU32,
-    /// the length of the answer, which is set last
+    /// the length of the answer in bytes, which is set last; 0: there is no answer yet
     answer: AtomicU32,
 }
 
@@ -126,8 +127,8 @@ impl Drop for Segment {
     fn drop(&mut self) {
         // While an ERROR unwinds, the resource owner detaches it, or it stays mapped until the process ends.
         if !std::thread::panicking() {
-            // SAFETY: mapped by us, and not used again. It is still mapped: its owner is a local variable of a function that waits for the
-            // worker, in the transaction that has mapped it, or has pinned the mapping.
+            // SAFETY: mapped by us, not used again, and still mapped: either its owner is a local variable of a function that waits for the
+            // worker, in the transaction that has mapped the segment; or the mapping is pinned.
             unsafe { pg_sys::dsm_detach(self.0) };
         }
     }
@@ -176,13 +177,13 @@ impl Drop for Worker {
             // SAFETY: a valid handle; asks the postmaster to signal the worker, and does not wait.
             unsafe { pg_sys::TerminateBackgroundWorker(self.handle) };
         }
-        // SAFETY: it is this one's alone, as it is no longer in the list. A process that ends does not drop workers.
+        // SAFETY: no one else has the handle, as it is no longer in the list. A process that ends does not drop workers.
         unsafe { process::free(self.handle) };
     }
 }
 
 thread_local! {
-    /// The workers that [`stop_workers`] stops; None before that is registered.
+    /// The workers that [`stop_workers`] stops; None before that function is registered.
     static STOP_AT_EXIT: RefCell<Option<Vec<*mut pg_sys::BackgroundWorkerHandle>>> = const { RefCell::new(None) };
 }
 
@@ -236,7 +237,8 @@ fn answer_of(segment: &Segment, title: &str) -> Result<Value> {
     }
 }
 
-/// Starts a job and waits until it `has_begun`, or has ended, but not for its answer. An error of `has_begun` stops the job.
+/// Starts a job, and waits until `has_begun` returns true or the job has ended, but not for its answer. An error of `has_begun` stops the
+/// job.
 pub fn run_detached(name: &str, title: &str, request: &Value, has_begun: impl Fn() -> Result<bool>) -> Result<()> {
     let mut worker = start(name, title, request)?;
     // The segment must live until the worker has mapped it, or has ended.
@@ -247,11 +249,12 @@ pub fn run_detached(name: &str, title: &str, request: &Value, has_begun: impl Fn
     Ok(())
 }
 
-/// Concurrent jobs, for processes that work outside transactions. The starter attaches a value to each. They are stopped when
-/// this is dropped, or when the process ends.
+/// Concurrent jobs of a process that works outside transactions. The process attaches a value to each job. All are stopped when this is
+/// dropped, or when the process ends.
 pub struct Jobs<T>(Vec<UnderWay<T>>);
 
 struct UnderWay<T> {
+    /// the value that the process has attached
     what: T,
     title: String,
     worker: Worker,
@@ -349,7 +352,7 @@ thread_local! {
     static OWN: Cell<*const Header> = const { Cell::new(std::ptr::null()) };
 }
 
-/// `Interrupted` (57014) in a job whose caller's statement has ended.
+/// Returns the error `Interrupted` (57014) if this process runs a job whose caller's statement has ended.
 pub fn check_wanted() -> Result<()> {
     // SAFETY: null, or mapped.
     let abandoned = unsafe { OWN.get().as_ref() }.is_some_and(|own| own.abandoned.load(Ordering::Acquire) == 1);

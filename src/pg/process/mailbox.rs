@@ -1,7 +1,8 @@
 //! Messages of backends to their database's worker, in shared memory.
 //!
-//! A message is lost when there is no room and no worker takes the older ones, and without `shared_preload_libraries`: nothing that matters
-//! is sent by it. Each message has a key; messages of one key are at least an interval apart, whoever sends them.
+//! Messages can be lost, so only what may be lost is sent: the oldest make room for new ones if no worker takes them, and without
+//! `shared_preload_libraries` nothing is sent. Each message has a key. Between two messages of one key, by any senders, there is at least
+//! the interval that the sender names.
 
 use super::{is_preloaded, my_database};
 use crate::pg::server::wal;
@@ -12,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The room for messages, in bytes.
 const BYTES: usize = 256 << 10;
-/// The most keys whose messages are let through at a time.
+/// The largest number of keys that are waiting for the end of their interval; meanwhile messages of other keys are not sent.
 const KEYS: usize = 128;
 /// The database's OID and the length of the text, before each message.
 const HEADER: usize = 8;
@@ -43,7 +44,7 @@ unsafe impl PGRXSharedMemory for Mailbox {}
 static MAILBOX: PgLwLock<Mailbox> = unsafe { PgLwLock::new(c"docshard mailbox") };
 
 thread_local! {
-    /// What this process has seen of the last key that it asked for.
+    /// When the next message may be sent, for the last key that this process has asked for.
     static SEEN: Cell<Due> = const { Cell::new(Due { key: (0, 0), at: 0 }) };
 }
 
@@ -58,8 +59,8 @@ fn now_us() -> i64 {
 }
 
 impl Mailbox {
-    /// When a message of this key may be sent. If that is now, it counts as sent, and the next one waits for the interval. Later also if too
-    /// many keys are in use.
+    /// Returns when a message of this key may be sent. If that is now, the message counts as sent, and the next one waits for the interval.
+    /// If too many keys are in use, it is after the interval.
     fn may_send(&mut self, key: (u32, i32), now: i64, interval_us: i64) -> Due {
         let known = self.due.iter().position(|due| due.key == key);
         let slot = known.or_else(|| self.due.iter().position(|due| due.at <= now));
@@ -88,7 +89,7 @@ impl Mailbox {
         })
     }
 
-    /// Removes the first bytes, of whole messages.
+    /// Removes this many bytes from the start; they must be whole messages.
     fn forget(&mut self, bytes: usize) {
         let used = self.used;
         self.bytes.copy_within(bytes..used, 0);
@@ -104,7 +105,7 @@ impl Mailbox {
         }
         let missing = (self.used + size).saturating_sub(BYTES);
         if missing > 0 {
-            // A quarter at a time, so that not each message moves all others.
+            // A quarter at a time, so that not every message moves all others.
             let enough = missing.max(BYTES / 4).min(self.used);
             let end = self.messages().map(|(_, _, end)| end).find(|end| *end >= enough).unwrap_or(self.used);
             self.forget(end);
@@ -134,8 +135,8 @@ impl Mailbox {
     }
 }
 
-/// Sends the message that `write` returns to this database's worker, unless another one of the key was sent within the interval. Nothing is
-/// sent by workers, and on a standby, which has none.
+/// Sends the message that `write` returns to this database's worker, unless another one of the key was sent within the interval. Workers
+/// send nothing, nor do processes of a standby, which has no worker.
 pub fn send(key: i32, interval_us: i64, write: impl FnOnce() -> Option<String>) {
     // SAFETY: reads a variable of this process.
     let is_worker = || unsafe { !pg_sys::MyBgworkerEntry.is_null() };

@@ -1,8 +1,10 @@
-//! Background workers.
+//! Background workers: how they start, wait, are woken, and show what they do.
 //!
-//! All workers have one entry point. Its argument is the database's OID, or 0 for the worker without a database; the kind of a
-//! worker is the worker type in `pg_stat_activity`. [`define`] sets the function that they run, in the postmaster.
+//! Permanent workers have one entry point; jobs have their own (`job`). Its argument is the database's OID, or 0 for the worker without a
+//! database. The kind of a worker is the worker type in `pg_stat_activity`. [`define`], called in the postmaster, sets the function that
+//! the workers run.
 
+pub mod access_ring;
 pub mod child;
 pub mod job;
 pub mod mailbox;
@@ -22,7 +24,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The number of workers of a server that can be woken; further ones work without being woken.
+/// The largest number of databases whose workers can be woken; further workers are not woken.
 const SLOTS: usize = 32;
 
 // PostgreSQL's own handlers, without pgrx's guard: they only set flags, and a signal handler must not run a guard.
@@ -31,8 +33,8 @@ unsafe extern "C-unwind" {
     fn SignalHandlerForConfigReload(signal: i32);
 }
 
-/// The database and process id of each worker; the process id of the worker without a database, and how often workers were
-/// woken.
+/// The database and process id of each database's worker; then the process id of the worker without a database, and how often workers
+/// were woken.
 type Board = ([(u32, i32); SLOTS], (i32, u32));
 
 // SAFETY: no other shared memory has this name.
@@ -60,14 +62,14 @@ pub fn is_preloaded() -> bool {
     PRELOADED.load(Ordering::Relaxed)
 }
 
-/// Called in the postmaster while it preloads.
+/// Sets the function that workers run. Called in the postmaster while it preloads.
 pub fn define(main: Main) {
     MAIN.get_or_init(|| main);
     pgrx::pg_shmem_init!(BOARD);
     PRELOADED.store(true, Ordering::Relaxed);
 }
 
-/// Changes the default of a setting of the server, while the postmaster preloads.
+/// Changes the default of one of PostgreSQL's settings. Called while the postmaster preloads.
 pub fn set_default(name: &CStr, value: &CStr) {
     // SAFETY: two C strings; a dynamic default gives way to every other source.
     unsafe {
@@ -88,13 +90,13 @@ fn builder(name: &str, kind: &str) -> BackgroundWorkerBuilder {
         .enable_spi_access()
 }
 
-/// Registers the worker without a database, which starts with the server, and again after `restart`.
+/// Registers the worker without a database. It starts with the server, and is restarted after `restart` when it ends.
 pub fn register(name: &str, restart: Duration) {
     builder(name, name).set_restart_time(Some(restart)).load();
 }
 
-/// Starts a worker; this process is notified of its start and end. None if the server has no free slot. The handle outlives every
-/// transaction: the caller frees it by [`free`].
+/// Starts a worker; this process is notified of the worker's start and end. None if the server has no free slot. The handle outlives every
+/// transaction, so the caller frees it by [`free`].
 fn start(builder: BackgroundWorkerBuilder) -> Option<*mut pg_sys::BackgroundWorkerHandle> {
     let mut handle = std::ptr::null_mut();
     // SAFETY: reads a variable of this process; PostgreSQL copies the description. It raises nothing before it returns.
@@ -135,7 +137,7 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // SAFETY: it is this one's alone.
+        // SAFETY: no one else has the handle.
         unsafe { free(self.0) };
     }
 }
@@ -191,11 +193,11 @@ pub fn cancel(pid: i32) {
 }
 
 thread_local! {
-    /// What this process does, and where, as [`show_activity`] and [`show_place`] have said.
+    /// What this process does, set by [`show_activity`], and where, set by [`show_place`].
     static ACTIVITY: RefCell<(String, String)> = const { RefCell::new((String::new(), String::new())) };
 }
 
-/// What separates the two.
+/// Separates the two parts in the text of `pg_stat_activity`.
 pub const AT: &str = ", at ";
 
 /// Sets the text that `pg_stat_activity` shows for this process; None: idle.
@@ -204,7 +206,7 @@ pub fn show_activity(what: Option<&str>) {
     report_activity(what);
 }
 
-/// Adds to that text the place that this process waits for. `state_change` is then the time since which it does.
+/// Adds the place that this process waits for to the text in `pg_stat_activity`. `state_change` is then the time when the wait began.
 pub fn show_place(name: &str) {
     let text = ACTIVITY.with_borrow_mut(|(what, place)| {
         if place == name || what.is_empty() {
@@ -266,7 +268,7 @@ pub fn is_being_dropped(database: pg_sys::Oid) -> bool {
     }
 }
 
-/// Returns the OID of the current database; it is invalid in the worker without one.
+/// Returns the OID of the current database; `InvalidOid` in the worker without a database.
 pub fn my_database() -> pg_sys::Oid {
     // SAFETY: set once at the process's start.
     unsafe { pg_sys::MyDatabaseId }
@@ -298,7 +300,7 @@ pub fn leave(database: pg_sys::Oid) {
     }
 }
 
-/// Returns the process id of a database's worker, if that is a permanent one.
+/// Returns the process id of a database's worker; None if no worker of the database has called [`enter`].
 pub fn resident(database: pg_sys::Oid) -> Option<i32> {
     if !is_preloaded() {
         return None;

@@ -7,8 +7,8 @@ use crate::pg::security::search_path;
 use pgrx::pg_sys;
 use std::ffi::CStr;
 
-/// Read-only transactions and limits of time are meant for clients. `exit_on_error` would end a worker at its first
-/// error. The others choose how values are read and printed, or what a statement does.
+/// The settings that are overridden, with their values. Read-only transactions and timeouts are meant for clients. `exit_on_error` would
+/// end a worker at its first error. The others choose how values are read and printed, or what a statement does.
 const SETTINGS: [(&CStr, &CStr); 16] = [
     (c"search_path", search_path::PATH),
     (c"standard_conforming_strings", c"on"),
@@ -38,7 +38,7 @@ pub(super) fn pin() {
     }
 }
 
-/// The value of a setting; None if there is none of this name.
+/// The value of a setting; None if there is no setting of this name.
 pub fn current(name: &CStr) -> Option<String> {
     // SAFETY: a C string; the value is copied before anything else runs.
     unsafe {

@@ -19,13 +19,14 @@ unsafe extern "C-unwind" {
     fn get_timeout_finish_time(id: c_int) -> pg_sys::TimestampTz;
 }
 
-/// Cancels the statement at the deadline, as `statement_timeout` does, unless it is dropped before. An earlier
-/// `statement_timeout` remains effective.
+/// A deadline at which the statement is cancelled, as by `statement_timeout`, unless this is dropped before. An earlier `statement_timeout`
+/// remains effective.
 #[derive(Debug)]
 pub struct Deadline {
     at: pg_sys::TimestampTz,
-    /// the earlier timeout
+    /// when the timer was to fire before this deadline was set; None if it was not set
     before: Option<pg_sys::TimestampTz>,
+    /// this deadline has set the timer
     armed: bool,
 }
 
@@ -45,13 +46,13 @@ impl Deadline {
         }
     }
 
-    /// True if this deadline has passed, and not an earlier `statement_timeout`.
+    /// True if the timer was set for this deadline, and not for an earlier `statement_timeout`, and the deadline has passed.
     fn is_over(&self) -> bool {
         // SAFETY: reads the clock.
         self.armed && unsafe { pg_sys::GetCurrentTimestamp() } >= self.at
     }
 
-    /// The error with which work has ended: `MaxTimeMSExpired` if this deadline cancelled it.
+    /// Returns the error with which work ended, or `MaxTimeMSExpired` instead if this deadline cancelled it.
     pub fn explain(&self, error: Error) -> Error {
         if error.sqlstate == QUERY_CANCELED && self.is_over() {
             return error!(Kind::MaxTimeMSExpired, "operation exceeded time limit");
@@ -60,7 +61,7 @@ impl Deadline {
     }
 }
 
-/// A limit of the time that several calls of a function take together. The time between the calls does not count.
+/// A limit of the time that several pieces of work take together. The time between them does not count.
 #[derive(Debug)]
 pub struct TimeLimit {
     /// None: no limit

@@ -1,7 +1,7 @@
 //! Whether writes bypass the validators of collections.
 //!
-//! An operation of this session sets it for its own duration. At a shard the router sets it, by a setting that counts in its sessions
-//! only: any role may change the setting, and none is allowed anything by it.
+//! An operation of this session sets it for its own duration. At a shard, the router sets it by a setting. Any role may change the setting,
+//! but it has an effect only in a router's sessions.
 
 use crate::pg::object::own_statement;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
@@ -46,7 +46,7 @@ impl Drop for Restore {
     }
 }
 
-/// Runs an operation that bypasses validators, or not, whatever the one does that it is part of.
+/// Runs an operation that bypasses validators if `on`, and does not otherwise, even as part of an operation that bypasses them.
 pub fn during<T>(on: bool, run: impl FnOnce() -> T) -> T {
     let _restore = Restore(REQUESTED.replace(on));
     run()

@@ -11,6 +11,7 @@ use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 use pgrx::{PgList, pg_sys};
 use std::ffi::{CStr, CString, c_char};
 
+/// The number of random bytes in a password.
 const BYTES: usize = 24;
 
 // Not in pgrx's bindings (libpq/scram.h); called with a guard, so that an ERROR unwinds.
@@ -33,7 +34,7 @@ pub fn random_password() -> Result<String> {
     }
 }
 
-/// Returns the SCRAM-SHA-256 verifier of a password. A login is not possible with the verifier.
+/// Returns the SCRAM-SHA-256 verifier of a password, with which one cannot log in.
 pub fn scram_verifier(password: &str) -> Result<String> {
     let password = c_string(password)?;
     // SAFETY: PostgreSQL returns a palloc'd C string, which is copied.
@@ -43,7 +44,7 @@ pub fn scram_verifier(password: &str) -> Result<String> {
     }
 }
 
-/// A copy in PostgreSQL's memory.
+/// Copies a text into PostgreSQL's memory.
 ///
 /// # Safety
 /// Inside a transaction.
@@ -109,7 +110,7 @@ pub fn set_user_mapping(server: &str, role: &str, login: &[(&str, &str)]) -> Res
     Ok(())
 }
 
-/// Sets the password of a role by its verifier, with the rights of the current user. `BadValue` for other texts.
+/// Sets the password of a role by its verifier, with the rights of the current user. `BadValue` if the text is not a verifier.
 pub fn set_password(role: &str, verifier: &str) -> Result<()> {
     let text = c_string(verifier)?;
     // PostgreSQL would store any other text as the password itself.

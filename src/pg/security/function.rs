@@ -14,13 +14,14 @@ use std::ffi::CString;
 
 /// A function that the current user may execute.
 pub struct Executable {
+    /// the owner of a SECURITY DEFINER function; None for other functions
     owner: Option<pg_sys::Oid>,
     settings: *mut pg_sys::ArrayType,
 }
 
 impl Executable {
     /// Looks up the C function of that name in schema `docshard`, as a statement of the current user does. Raises PostgreSQL's
-    /// error (42501) if the user has no privilege. Of a function with two forms (sql/any_json.sql) the one with json arguments decides.
+    /// error (42501) if the user has no privilege. If a function has two forms (sql/any_json.sql), the one with json arguments is used.
     pub fn find(name: &str) -> Result<Self> {
         /// The language C, in every database.
         const C: pg_sys::Oid = pg_sys::Oid::from_u32(13);
@@ -78,8 +79,8 @@ struct Settings(i32);
 
 impl Settings {
     fn apply(settings: *mut pg_sys::ArrayType) -> Self {
-        // SAFETY: an array of a pg_proc's row, in memory of this statement; settings of this level are undone by `drop`, or by
-        // the abort of the transaction after an ERROR. With whose rights they are set is PostgreSQL's own rule.
+        // SAFETY: an array of a row of pg_proc, in memory of this statement; settings of this level are undone by `drop`, or by the abort
+        // of the transaction after an ERROR. The context, superuser or user, is chosen as PostgreSQL does for a function's settings.
         unsafe {
             let level = pg_sys::NewGUCNestLevel();
             if !settings.is_null() {

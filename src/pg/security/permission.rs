@@ -1,5 +1,5 @@
-//! Checks privileges on tables. A table's owner passes without a check of the privileges, because the owner could grant them
-//! again, and the check takes longer than the rest of many statements.
+//! Checks privileges on tables and schemas. A table's owner may write it without a check of the privileges: the owner could grant them
+//! again, and the check would take longer than the rest of many statements.
 
 use crate::pg::version;
 use pgrx::pg_sys;

@@ -16,6 +16,7 @@ const BYTEA_OUTPUT_HEX: c_int = 1;
 struct Setting {
     name: &'static CStr,
     value: &'static CStr,
+    /// true if the setting has the value already
     is_set: fn() -> bool,
 }
 
@@ -26,7 +27,7 @@ const PATH: Setting = Setting {
     is_set: || unsafe { CStr::from_ptr(pg_sys::namespace_search_path) } == search_path::PATH,
 };
 
-/// With a limit, a search by an index of entries returns some of the rows only.
+/// With a limit, a search in an inverted index returns only some of the rows.
 const GIN_LIMIT: Setting = Setting {
     name: c"gin_fuzzy_search_limit",
     value: c"0",
@@ -34,7 +35,7 @@ const GIN_LIMIT: Setting = Setting {
     is_set: || unsafe { pg_sys::GinFuzzySearchLimit } == 0,
 };
 
-/// PostgreSQL's error for a duplicate key prints the key; see `catalog::duplicate`.
+/// PostgreSQL's error for a duplicate key prints the key, which `catalog::duplicate` parses.
 const BYTEA_OUTPUT: Setting = Setting {
     name: c"bytea_output",
     value: c"hex",
@@ -42,7 +43,7 @@ const BYTEA_OUTPUT: Setting = Setting {
     is_set: || unsafe { bytea_output } == BYTEA_OUTPUT_HEX,
 };
 
-/// As `replica`, foreign keys of the catalog would delete nothing.
+/// With the value `replica`, foreign keys of the catalog would not delete the rows that refer to a deleted row.
 const TRIGGERS: Setting = Setting {
     name: c"session_replication_role",
     value: c"origin",
@@ -60,21 +61,21 @@ const JIT: Setting = Setting {
 
 const OF_STATEMENTS: [Setting; 4] = [PATH, GIN_LIMIT, BYTEA_OUTPUT, TRIGGERS];
 
-/// Settings that are pinned until it is dropped.
+/// Pins settings until it is dropped. Has the nesting level of the changed settings; None if all had their values already.
 pub struct Pinned(Option<c_int>);
 
 impl Pinned {
-    /// For a statement of docshard's.
+    /// For docshard's own statements.
     pub fn new() -> Self {
         Self::of(&OF_STATEMENTS)
     }
 
-    /// For reading on in a portal, which may run functions that a user has written.
+    /// For fetching further rows of a portal, which may run functions that a user has written.
     pub fn of_search() -> Self {
         Self::of(&[GIN_LIMIT])
     }
 
-    /// For large queries of PostgreSQL's catalogs.
+    /// For queries of PostgreSQL's catalogs that are large enough to be compiled.
     pub fn of_catalogs() -> Self {
         Self::of(&[JIT])
     }

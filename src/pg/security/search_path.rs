@@ -17,7 +17,7 @@ pub(in crate::pg) const PATH: &CStr = c"pg_catalog, pg_temp";
 #[derive(Default)]
 struct Unqualified {
     relations: Vec<String>,
-    /// defined by WITH
+    /// the names that the statement defines by WITH
     own: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ unsafe extern "C-unwind" fn visit(node: *mut pg_sys::Node, found: *mut c_void) -
     }
 }
 
-/// Refuses a text with an unqualified relation in a statement that reads or writes.
+/// Refuses a text in which a SELECT, INSERT, UPDATE or DELETE names a relation without its schema.
 pub fn check(sql: &CStr) -> Result<()> {
     let mut found = Unqualified::default();
     // SAFETY: the parser returns a list of RawStmt in the current memory context. The walker only reads; an ERROR passes through frames

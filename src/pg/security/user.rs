@@ -1,4 +1,4 @@
-//! Runs code as the extension's owner.
+//! The users of a session, and code that runs as another user: the extension's owner, or the user whose privileges PostgreSQL checks.
 
 use crate::pg::error::Result;
 use crate::pg::object::extension;
@@ -12,25 +12,25 @@ pub fn extension_owner() -> Result<pg_sys::Oid> {
         .ok_or_else(|| error!(Kind::InternalError, "the extension docshard is not installed in this database"))
 }
 
-/// The user that logged in, or whom a superuser has set instead.
+/// The user that logged in, or the one of SET SESSION AUTHORIZATION.
 pub fn session_user() -> pg_sys::Oid {
     // SAFETY: reads a variable of this process.
     unsafe { pg_sys::GetSessionUserId() }
 }
 
-/// True if the session's own user runs this: no SECURITY DEFINER function, no SET ROLE, and no maintenance such as ANALYZE, which runs code of
-/// a table's owner.
+/// True if the current user is the session's own. False in a SECURITY DEFINER function, after SET ROLE, and in maintenance such as ANALYZE,
+/// which runs as a table's owner.
 pub fn is_session_users_own() -> bool {
     let (user, context) = current();
     user == session_user() && context == 0
 }
 
-/// True for the session's own statements, also after SET ROLE, which they can undo: no SECURITY DEFINER function, and no maintenance.
+/// True if the current code may run RESET ROLE: also after SET ROLE, but not in a SECURITY DEFINER function, nor in maintenance.
 pub fn may_become_session_user() -> bool {
     current().1 == 0
 }
 
-/// The current user, and the context in which it became that.
+/// The current user, and PostgreSQL's security context: 0 outside of SECURITY DEFINER functions and maintenance.
 fn current() -> (pg_sys::Oid, i32) {
     let (mut user, mut context) = (pg_sys::InvalidOid, 0);
     // SAFETY: reads variables of this process.

@@ -37,7 +37,7 @@ pub fn system_identifier() -> u64 {
     unsafe { pg_sys::GetSystemIdentifier() }
 }
 
-/// When the server was started, in microseconds. A copy of its files is started at another time.
+/// When the server was started, in microseconds since 2000. A copy of the server's files starts at another time.
 pub fn started() -> i64 {
     // SAFETY: the postmaster sets it before it starts any process.
     unsafe { pg_sys::PgStartTime }
@@ -95,13 +95,13 @@ pub fn outer_user_is_superuser() -> bool {
     unsafe { pg_sys::superuser_arg(outer_user()) }
 }
 
-/// True if it is the same role, or has the other one's privileges.
+/// True if `role` is `other`, or has its privileges.
 pub fn has_privileges_of(role: pg_sys::Oid, other: pg_sys::Oid) -> bool {
     // SAFETY: a cached look-up inside a transaction.
     unsafe { pg_sys::has_privs_of_role(role, other) }
 }
 
-/// Returns `lock_timeout` in milliseconds; 0: no limit.
+/// Returns `lock_timeout` in milliseconds; 0 means no limit.
 pub fn lock_timeout_ms() -> u64 {
     // SAFETY: reads a variable of this process.
     u64::try_from(unsafe { pg_sys::LockTimeout }).unwrap_or(0)
@@ -113,7 +113,7 @@ pub fn sleep_ms(milliseconds: i64) {
     pgrx::check_for_interrupts!();
 }
 
-/// Like [`sleep_ms`], without interrupts.
+/// Like [`sleep_ms`], but does not serve interrupts.
 pub(in crate::pg) fn wait(milliseconds: i64) {
     // SAFETY: MyLatch belongs to this process.
     unsafe {
@@ -135,13 +135,13 @@ pub fn foreign_server_name(server: pg_sys::Oid) -> Option<String> {
     }
 }
 
-/// The transaction's id, which is assigned if there is none.
+/// The transaction's id. Assigns one if the transaction has none yet.
 pub fn transaction_id() -> u32 {
     // SAFETY: inside a transaction.
     unsafe { u32::from(pg_sys::GetTopTransactionId()) }
 }
 
-/// An OID that SQL has returned as a bigint; 0 if it is none.
+/// Converts a bigint that SQL has returned to an OID; 0 if it is not one.
 pub fn oid(number: i64) -> pg_sys::Oid {
     u32::try_from(number).unwrap_or_default().into()
 }

@@ -1,18 +1,18 @@
-//! Cursors: [`Cursor`] lives at most as long as its transaction; the portals of [`open`] outlive it.
+//! Cursors: a [`Cursor`] lives at most as long as its transaction; the portals of [`open`] outlive their transactions.
 //!
-//! A holdable portal reads rows as they are fetched until its transaction commits. The commit then reads the rest into a file of the
-//! server, in memory up to `work_mem`. A portal ends with the session, with `DISCARD ALL`, or if the transaction that opened it is
+//! Until its transaction commits, a holdable portal reads rows when they are fetched. The commit reads the rest, into memory up to
+//! `work_mem` and into a file beyond. Such a portal ends with the session, with `DISCARD ALL`, or if the transaction that opened it is
 //! rolled back.
 //!
-//! A client's portal may be read within a savepoint that is set after it was opened, and be read on after a rollback to that
-//! savepoint. So what a [`Cursor`] holds belongs to the subtransaction of the portal that reads it, not to the current one.
+//! A client may open a portal, set a savepoint, read from the portal, roll back to the savepoint, and read on. So the resources of a
+//! [`Cursor`] belong to the subtransaction of the portal that reads it, not to the current one.
 //!
-//! Where PL/pgSQL commits or rolls back in a loop over a query, PostgreSQL first reads that query to its end, while it iterates over its
-//! table of portals. It holds a reference to another entry of that table meanwhile. So a portal that is older than such a hold is
-//! closed after it: see [`hold_began`].
+//! When PL/pgSQL commits or rolls back in a loop over a query, PostgreSQL first *holds* the query's portal: reads it to its end. Meanwhile
+//! it iterates over its table of portals, and refers to another entry of it. So a portal that is older than such a hold is closed only
+//! after the hold: see [`hold_began`].
 //!
-//! A client sees all of these portals. It can move them, close them, and open others with their names, whose rows must not be taken for
-//! documents. So a [`Portal`] is known by its address, and PostgreSQL reports its end.
+//! A client sees all of these portals. It can move and close them, and open others with the same names, whose rows must not be taken for
+//! documents. So a [`Portal`] is identified by its address, and PostgreSQL reports its end.
 
 use crate::pg::error::Result;
 use crate::pg::security::pinned::Pinned;
@@ -34,7 +34,7 @@ fn c_name(name: &str) -> Result<CString> {
     CString::new(name).map_err(|_| error!(Kind::BadValue, "a cursor's name with a zero byte"))
 }
 
-/// Opens a portal; PostgreSQL chooses its name if there is none. `read_only`: in the active snapshot.
+/// Opens a portal. Without a name, PostgreSQL chooses one. `read_only`: reads in the active snapshot.
 fn open_portal(name: Option<&CStr>, sql: &str, params: &[Param<'_>], options: u32, read_only: bool) -> Result<Portal> {
     let _connection = Connection::open();
     let _pinned = Pinned::new();
@@ -57,8 +57,8 @@ fn open_portal(name: Option<&CStr>, sql: &str, params: &[Param<'_>], options: u3
     }
 }
 
-/// Where a query is read to its end before its transaction ends: the number of portals that had been opened when that was first seen.
-/// None elsewhere. Only younger portals may be closed meanwhile.
+/// During a hold (see the header), returns how many portals had been opened when the hold was first noticed; only younger portals may be
+/// closed meanwhile. None if there is no hold.
 fn hold_began() -> Option<u64> {
     // SAFETY: the portal that runs, or null.
     let running = unsafe { pg_sys::ActivePortal.as_ref() }.filter(|portal| !portal.holdStore.is_null());
@@ -77,7 +77,7 @@ fn hold_began() -> Option<u64> {
     Some(began)
 }
 
-/// While a portal runs, it is the active one. This keeps what [`hold_began`] has found before.
+/// Keeps the result of [`hold_began`] while a portal is read here, which is the active one meanwhile.
 struct EnclosingHold(Option<u64>);
 
 impl EnclosingHold {
@@ -92,7 +92,7 @@ impl Drop for EnclosingHold {
     }
 }
 
-/// Opens a holdable portal with that name for a reading statement.
+/// Opens a holdable portal with that name, for a statement that reads.
 ///
 /// # Errors
 /// `Unauthorized` in an operation that PostgreSQL runs as a table's owner, such as REINDEX: the commit would read the portal as the
@@ -111,8 +111,8 @@ pub fn open(name: &str, sql: &str, params: &[Param<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// True if [`open`] has opened the running portal while objects kept the order of their fields. The first document may be read by the
-/// commit, when they do not.
+/// True if the running portal is one that [`open`] has opened while `keeps_order()` was true. The portal keeps this, because it may be read
+/// first by the commit, when `keeps_order()` is false.
 pub fn running_keeps_order() -> bool {
     // SAFETY: reads a variable of this process.
     let running = unsafe { pg_sys::ActivePortal };
@@ -120,7 +120,7 @@ pub fn running_keeps_order() -> bool {
     OPEN.with_borrow(|open| open.values().any(|open| open.keeps_order && is_running(open)))
 }
 
-/// Marks the result of the running portal as partial, if [`open`] has opened it. The commit that reads the rest runs it, too.
+/// Marks the result of the running portal as partial, if [`open`] has opened it. The commit, which reads the rest, runs the portal, too.
 pub fn mark_partial() {
     // SAFETY: reads a variable of this process.
     let running = unsafe { pg_sys::ActivePortal };
@@ -128,13 +128,12 @@ pub fn mark_partial() {
     OPEN.with_borrow_mut(|open| open.values_mut().find(is_running).map(|open| open.is_partial = true));
 }
 
-/// True if what has been read of the portal's result was partial.
+/// True if the portal's result, as far as it was read, was marked as partial.
 pub fn is_partial(name: &str) -> bool {
     OPEN.with_borrow(|open| open.get(name).is_some_and(|open| open.is_partial))
 }
 
-/// Returns the next rows of a portal that [`open`] has opened; None if there is no such portal. If there are fewer than `count`, they
-/// are the last ones.
+/// Returns the next rows of a portal that [`open`] has opened; None if there is no such portal. Fewer rows than `count` are the last ones.
 pub fn fetch(name: &str, count: usize) -> Result<Option<Vec<SpiRow>>> {
     let Some(portal) = OPEN.with_borrow(|open| open.get(name).map(|open| Rc::clone(&open.portal))) else {
         return Ok(None);
@@ -159,11 +158,11 @@ struct Open {
     keeps_order: bool,
 }
 
-/// A portal that was opened here. Dropping it may happen where nothing can be executed, so the next [`Cursor`] closes what was
-/// dropped.
+/// A portal that was opened here. It may be dropped where nothing can be executed, so the next [`Cursor`] that is opened closes dropped
+/// portals.
 #[derive(Debug)]
 struct Portal {
-    /// null after it was closed, by whomever
+    /// null after the portal was closed, also by a client
     open: Rc<Cell<pg_sys::Portal>>,
     /// the number of rows that were fetched
     position: Cell<u64>,
@@ -171,8 +170,8 @@ struct Portal {
     number: u64,
 }
 
-/// Belongs to a portal's memory, and is dropped with it, however the portal ends: closed, with its transaction or subtransaction, or
-/// with the process.
+/// Belongs to a portal's memory. It is dropped with that memory, whether the portal is closed, or ends with its transaction, its
+/// subtransaction or the process.
 struct Closing(Rc<Cell<pg_sys::Portal>>);
 
 impl Drop for Closing {
@@ -188,7 +187,7 @@ impl Portal {
         // SAFETY: promised by the caller. The context lives until the portal is closed.
         let mut memory = unsafe { PgMemoryContexts::For((*portal).portalContext) };
         memory.leak_and_drop_on_delete(Closing(Rc::clone(&open)));
-        // Notes whether this is within a hold.
+        // Notes a hold that has begun, before this portal is counted.
         let _ = hold_began();
         let number = OPENED.replace(OPENED.get() + 1);
         Self { open, position: Cell::new(0), number }
@@ -217,7 +216,8 @@ impl Portal {
         }
     }
 
-    /// Closes it; false if it was closed. During a hold that began later it stays open until it is dropped and closed after that.
+    /// Closes the portal; false if it was closed already. During a hold that is younger than the portal, it stays open: it is closed after
+    /// it was dropped.
     fn close(&self) -> Result<bool> {
         let _connection = Connection::open();
         let portal = self.open.get();
@@ -237,7 +237,7 @@ impl Drop for Portal {
     fn drop(&mut self) {
         if !self.open.get().is_null() {
             let (open, position, number) = (Rc::clone(&self.open), Cell::new(0), self.number);
-            // A process that ends may have dropped the list before.
+            // In a process that ends, the list may have been dropped already.
             let _ = DROPPED.try_with(|dropped| dropped.borrow_mut().push(Portal { open, position, number }));
         }
     }
@@ -249,14 +249,14 @@ pub struct Cursor {
     /// None after the last row
     portal: Option<Rc<Portal>>,
     buffer: std::vec::IntoIter<SpiRow>,
-    /// how many rows are fetched next
+    /// the number of rows of the next fetch
     count: usize,
-    /// how many rows are fetched at once at most
-    most: usize,
+    /// the largest number of rows of a fetch
+    max_rows: usize,
 }
 
-/// The options of a [`Cursor`]'s portal. Where a holdable portal reads it, the commit reads that one to its end; so this one must
-/// not end earlier, and is holdable, too.
+/// The options of a [`Cursor`]'s portal. If a holdable portal reads the cursor, the commit reads that portal to its end. The cursor's own
+/// portal must not end earlier, so it is holdable, too.
 fn options() -> u32 {
     // SAFETY: the portal that runs, or null.
     let running = unsafe { pg_sys::ActivePortal.as_ref() }.map_or(0, |portal| portal.cursorOptions.cast_unsigned());
@@ -266,7 +266,8 @@ fn options() -> u32 {
     }
 }
 
-/// The portal that runs, if it is older than the current subtransaction. None if a function that it calls has begun that one.
+/// The portal that runs, if it is older than the current subtransaction. None if it is not, or if a function that the portal calls has
+/// begun the subtransaction.
 fn older_reader() -> Option<&'static pg_sys::PortalData> {
     // SAFETY: the portal that runs, or null; the others are variables of this process.
     unsafe {
@@ -276,27 +277,28 @@ fn older_reader() -> Option<&'static pg_sys::PortalData> {
     }
 }
 
-/// True if what is read now may be read on after a rollback of the current subtransaction.
+/// True if the running portal may be read further after a rollback of the current subtransaction.
 pub fn outlives_subtransaction() -> bool {
     older_reader().is_some()
 }
 
-/// Rows that a [`Cursor`] fetches first, while it does not know how large they are. A second fetch costs little: of 300,000 cursors
-/// over 20 rows in PL/pgSQL, each took 3.1 µs of processor time with one fetch, and 3.3 µs with two.
+/// The number of rows of a [`Cursor`]'s first fetch, before it knows how large they are; each fetch may have this many times as many rows
+/// as the one before. A second fetch costs little: a cursor over 20 rows in PL/pgSQL takes 3.1 µs of processor time with one fetch, and
+/// 3.3 µs with two (300,000 cursors).
 const FIRST: usize = 8;
-/// Rows that a [`Cursor`] fetches at once at most.
-const MOST: usize = 256;
-/// The bytes of these rows, if they are as large as those before.
-const MOST_BYTES: usize = 4 << 20;
+/// The largest number of rows of a fetch.
+const MAX_ROWS: usize = 256;
+/// The largest number of bytes of a fetch, estimated by the largest row of the fetch before.
+const MAX_BYTES: usize = 4 << 20;
 
 thread_local! {
     /// The portals of [`open`].
     static OPEN: RefCell<HashMap<String, Open>> = RefCell::default();
     /// Portals that were dropped before they were closed.
     static DROPPED: RefCell<Vec<Portal>> = const { RefCell::new(Vec::new()) };
-    /// How many portals were opened.
+    /// How many portals this process has opened.
     static OPENED: Cell<u64> = const { Cell::new(0) };
-    /// The portal that is read to its end, and how many portals had been opened before.
+    /// The portal of the present hold, and how many portals had been opened before it.
     static HOLD: Cell<Option<(*const pg_sys::PortalData, u64)>> = const { Cell::new(None) };
     /// See [`EnclosingHold`].
     static ENCLOSING_HOLD: Cell<Option<u64>> = const { Cell::new(None) };
@@ -304,29 +306,29 @@ thread_local! {
 
 impl Cursor {
     pub fn open(sql: &str, params: &[Param<'_>]) -> Result<Self> {
-        Self::open_with(sql, params, FIRST, MOST)
+        Self::open_with(sql, params, FIRST, MAX_ROWS)
     }
 
-    /// As [`open`](Self::open); fetches the rows one by one.
+    /// Like [`open`](Self::open); fetches the rows one by one.
     pub fn open_single(sql: &str, params: &[Param<'_>]) -> Result<Self> {
         Self::open_with(sql, params, 1, 1)
     }
 
-    /// As [`open`](Self::open), and counts what the plan does.
+    /// Like [`open`](Self::open), and counts what the plan does.
     pub fn open_explained(sql: &str, params: &[Param<'_>]) -> Result<(Self, Option<ExecutedPlan>)> {
         let cursor = instrumented(|| Self::open(sql, params))?;
         let plan = cursor.portal.clone().map(ExecutedPlan);
         Ok((cursor, plan))
     }
 
-    fn open_with(sql: &str, params: &[Param<'_>], count: usize, most: usize) -> Result<Self> {
-        // The end of their transaction has closed some of them. Those that must not be closed now are kept by being dropped again.
+    fn open_with(sql: &str, params: &[Param<'_>], count: usize, max_rows: usize) -> Result<Self> {
+        // Some of them ended with their transactions. A portal that must not be closed yet is put into the list again when it is dropped.
         DROPPED.take().iter().try_for_each(|portal| portal.close().map(drop))?;
         let portal = open_portal(None, sql, params, options(), true)?;
-        Ok(Self { portal: Some(Rc::new(portal)), buffer: Vec::new().into_iter(), count, most })
+        Ok(Self { portal: Some(Rc::new(portal)), buffer: Vec::new().into_iter(), count, max_rows })
     }
 
-    /// Returns the next row; `QueryPlanKilled` if the transaction that opened the cursor has ended.
+    /// Returns the next row; None after the last one. `QueryPlanKilled` if the transaction that opened the cursor has ended.
     pub fn next_row(&mut self) -> Result<Option<SpiRow>> {
         if let Some(row) = self.buffer.next() {
             return Ok(Some(row));
@@ -335,7 +337,7 @@ impl Cursor {
         Ok(self.buffer.next())
     }
 
-    /// Fetches the next rows, if the last ones are used up.
+    /// Fetches the next rows, unless some of the last fetch are left.
     pub fn begin(&mut self) -> Result<()> {
         if self.buffer.len() > 0 {
             return Ok(());
@@ -351,19 +353,19 @@ impl Cursor {
             portal.close()?;
         }
         let largest = fetched.iter().map(SpiRow::bytes_of_all).max().unwrap_or_default();
-        self.count = (self.count * FIRST).min(MOST_BYTES / largest.max(1)).clamp(1, self.most);
+        self.count = (self.count * FIRST).min(MAX_BYTES / largest.max(1)).clamp(1, self.max_rows);
         self.buffer = fetched.into_iter();
         Ok(())
     }
 }
 
-/// The plan of a cursor that counts what it does; it keeps the cursor's portal open.
+/// The plan of an instrumented cursor. It keeps the cursor's portal open.
 #[derive(Debug)]
 pub struct ExecutedPlan(Rc<Portal>);
 
 impl ExecutedPlan {
-    /// Returns an element of what EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, FORMAT JSON) prints, for the rows read so far; None if
-    /// the cursor's transaction has ended.
+    /// Returns the plan with what it has done so far, as the element of the list that EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, FORMAT JSON)
+    /// prints. None if the cursor's transaction has ended.
     pub fn to_json(&self) -> Result<Option<Json>> {
         executed_plan(self.0.open.get())
     }

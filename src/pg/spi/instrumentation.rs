@@ -1,5 +1,5 @@
-//! Runs a statement's portal with instrumentation, and prints its plan with what it has done, as EXPLAIN ANALYZE does; the rows go to
-//! the reader. PostgreSQL decides whether to measure when it starts the executor, so this sets a hook there.
+//! Runs a portal with instrumentation, so that its rows go to the reader, and then prints its plan with row counts, as EXPLAIN ANALYZE
+//! does. PostgreSQL decides whether to measure when it starts the executor, so this sets a hook there.
 
 use super::Connection;
 use crate::pg::error::{Result, keeping_all};
@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 static NEXT: OnceLock<pg_sys::ExecutorStart_hook_type> = OnceLock::new();
 
 thread_local! {
-    /// True while a portal is opened that counts its rows.
+    /// True while an instrumented portal is being opened.
     static INSTRUMENTED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -42,7 +42,7 @@ unsafe extern "C-unwind" fn on_start(query: *mut pg_sys::QueryDesc, flags: c_int
     }
 }
 
-/// Opens a portal that counts its rows. Statements that PostgreSQL starts meanwhile count theirs, too.
+/// Opens an instrumented portal. Other statements that PostgreSQL starts meanwhile are instrumented, too.
 pub(super) fn instrumented<T>(open: impl FnOnce() -> Result<T>) -> Result<T> {
     struct Reset;
     impl Drop for Reset {
@@ -55,12 +55,12 @@ pub(super) fn instrumented<T>(open: impl FnOnce() -> Result<T>) -> Result<T> {
     open()
 }
 
-/// Prints the plan of an instrumented portal with what it has done so far: an element of what EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF,
-/// FORMAT JSON) prints. None if the portal's transaction has ended.
+/// Returns the plan of an instrumented portal with what it has done so far, as the element of the list that EXPLAIN (ANALYZE, COSTS OFF,
+/// TIMING OFF, FORMAT JSON) prints. None if the portal's transaction has ended.
 pub(super) fn executed_plan(portal: pg_sys::Portal) -> Result<Option<Json>> {
     let _connection = Connection::open();
-    // SAFETY: connected; a portal that was closed is null, and one without an executor has no query. What is printed is in the
-    // memory of the connection.
+    // SAFETY: connected; a closed portal is null, and a portal without an executor has no query. The text is in the memory of the
+    // connection.
     let printed = unsafe {
         if portal.is_null() || (*portal).queryDesc.is_null() {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Runs SQL in this backend, with cached plans. Results have libpq's binary format, like those of other servers.
+//! Runs SQL in this backend, with cached plans. Results have libpq's binary format, like the results of statements on other servers.
 
 pub mod cursor;
 pub mod instrumentation;
@@ -39,8 +39,8 @@ impl SpiRow {
     fn bytes_of_all(&self) -> usize {
         self.0.iter().flatten().map(Vec::len).sum()
     }
-    /// Reads a column. Raises an ERROR for null or a value of another type: then the statement, or another server's answer, is
-    /// wrong.
+    /// Reads a column. Raises an ERROR for null or a value of another type, which a wrong statement, or a wrong answer of another server,
+    /// returns.
     fn value<'a, T>(&'a self, column: usize, read: impl FnOnce(&'a [u8]) -> Option<T>) -> T {
         let cell = self.get(column);
         cell.and_then(read).unwrap_or_else(|| {
@@ -48,7 +48,7 @@ impl SpiRow {
             error!(Kind::InternalError, "unexpected value in column {column} of an answer: {found}").raise()
         })
     }
-    /// Reads int4, too.
+    /// Reads an int8 or an int4.
     pub fn i64(&self, column: usize) -> i64 {
         self.value(column, |bytes| match bytes.len() {
             8 => Some(i64::from_be_bytes(bytes.try_into().ok()?)),
@@ -92,8 +92,8 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            // SAFETY: pairs with SPI_connect, as this is only ever a local variable: what was connected later has finished. After an ERROR that
-            // was caught without a subtransaction the transaction fails, and its abort finishes what is left.
+            // SAFETY: pairs with SPI_connect, as this is only ever a local variable: what was connected later has finished. After an ERROR
+            // that was caught without a subtransaction the transaction fails, and its abort finishes what is left.
             unsafe { pg_sys::SPI_finish() };
         }
     }
@@ -118,7 +118,7 @@ impl Plan {
 
 impl Drop for Plan {
     fn drop(&mut self) {
-        // An ERROR may be unwinding, or the process ending, so the plan is freed later. It is kept, so no transaction frees it.
+        // An ERROR may be unwinding, or the process ending, so the plan is freed later. No transaction frees it, as it is a kept plan.
         let _ = GARBAGE.try_with(|garbage| garbage.borrow_mut().push(self.plan));
     }
 }
@@ -155,9 +155,9 @@ fn make_room(plans: &mut HashMap<String, Rc<Plan>>) {
 
 /// Returns the cached plan of a statement, or of a cursor with these `CURSOR_OPT_…`.
 ///
-/// INVARIANTS: Its parameters have the types of `params`. A router chooses text and parameters of a shard's statement, so the
-/// same text may come with other types. It was made for the current user: PostgreSQL checks the privileges on schemas when it
-/// parses a statement, and not when it executes the plan.
+/// INVARIANTS: The plan's parameters have the types of `params`: a router chooses text and parameters of a shard's statement, so the same
+/// text may come with other types. The plan was made for the current user: PostgreSQL checks the privileges on schemas when it parses a
+/// statement, not when it executes the plan.
 pub(in crate::pg) fn plan(sql: &str, params: &[Param<'_>], options: i32) -> Result<Rc<Plan>> {
     let marked;
     let sql = if options == 0 {
@@ -246,12 +246,12 @@ pub fn execute(sql: &str, params: &[Param<'_>]) -> Result<StatementResult> {
     run(sql, params, std::ptr::null_mut(), false)
 }
 
-/// Like [`execute`]; only the rows.
+/// Like [`execute`], but returns only the rows.
 pub fn query(sql: &str, params: &[Param<'_>]) -> Result<Vec<SpiRow>> {
     Ok(execute(sql, params)?.rows)
 }
 
-/// The rows of a reading statement in the active snapshot.
+/// Runs a statement that only reads, in the active snapshot, and returns its rows.
 pub fn read(sql: &str, params: &[Param<'_>]) -> Result<Vec<SpiRow>> {
     // SAFETY: a null snapshot and read_only = true mean the active snapshot.
     Ok(run(sql, params, std::ptr::null_mut(), true)?.rows)

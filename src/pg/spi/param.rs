@@ -1,9 +1,9 @@
-//! The datums of parameters.
+//! Converts the parameters of statements to datums.
 
 use docshard_core::sql::param::Param;
 use pgrx::{IntoDatum, pg_sys};
 
-/// The type of the datum.
+/// The type of a parameter's datum.
 pub fn type_oid(param: &Param<'_>) -> pg_sys::Oid {
     match param {
         Param::Text(_) | Param::OptText(_) => pg_sys::TEXTOID,
@@ -18,7 +18,7 @@ pub fn type_oid(param: &Param<'_>) -> pg_sys::Oid {
     }
 }
 
-/// A datum in the current memory context; None for null.
+/// Makes a parameter's datum in the current memory context; None for null.
 pub fn datum(param: &Param<'_>) -> Option<pg_sys::Datum> {
     match *param {
         Param::Bytea(bytes) => bytes.into_datum(),

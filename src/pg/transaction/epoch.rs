@@ -1,4 +1,4 @@
-//! Validity of facts about a transaction: they hold until the transaction, or a part of it, is rolled back.
+//! Tells how long facts about a transaction hold, such as the locks that it holds: until it ends, or a part of it is rolled back.
 
 use crate::pg::events::{self, Event};
 use crate::pg::version::local_transaction;
@@ -9,7 +9,7 @@ thread_local! {
     static REGISTERED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A part of a transaction without a rollback to a savepoint. Locks that were taken in it are still held.
+/// A part of a transaction in which nothing was rolled back. Locks that were taken in the present epoch are still held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Epoch {
     transaction: u32,
@@ -22,6 +22,7 @@ fn on_event(event: Event) {
     }
 }
 
+/// The present epoch. It differs after the transaction has ended, or any part of it was rolled back.
 pub fn now() -> Epoch {
     if !REGISTERED.replace(true) {
         events::register(on_event);

@@ -13,7 +13,7 @@ use pgrx::{PgTryBuilder, pg_sys};
 use std::ffi::CStr;
 use std::panic::AssertUnwindSafe;
 
-/// Raises an ERROR (25006) in a read-only transaction, which names the command.
+/// Raises an ERROR (25006) that names the command, if the transaction is read-only.
 pub fn refuse_if_read_only(command: &CStr) {
     // SAFETY: a C string; the ERROR unwinds as every other one.
     unsafe { pg_sys::PreventCommandIfReadOnly(command.as_ptr()) };
@@ -25,7 +25,7 @@ pub fn is_parallel_worker() -> bool {
     unsafe { pg_sys::ParallelWorkerNumber >= 0 }
 }
 
-/// Runs `read` in this process's transaction, or else in one of its own; None if the transaction has failed.
+/// Runs `read` in this process's transaction, or in a new one if there is none. None if the transaction has failed.
 pub fn within<T>(read: impl FnOnce() -> Result<T>) -> Option<Result<T>> {
     // SAFETY: reads variables of this process.
     match unsafe { (pg_sys::IsTransactionState(), pg_sys::IsTransactionOrTransactionBlock()) } {
@@ -50,8 +50,8 @@ pub fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     result
 }
 
-/// Runs `work` in the current transaction, which continues after an ERROR of it. For work whose failure has no effect, and which leaves
-/// nothing behind that the end of the transaction does not release.
+/// Runs `work` in the current transaction, which continues if `work` raises an ERROR. Only for work that may fail without consequence, and
+/// that holds nothing that the end of the transaction does not release.
 pub fn attempt(work: impl FnOnce()) {
     // SAFETY: backend-local counters; an ERROR resets them, although what holds interrupts still lives.
     let held = unsafe { (pg_sys::InterruptHoldoffCount, pg_sys::QueryCancelHoldoffCount) };

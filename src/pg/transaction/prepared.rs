@@ -1,4 +1,4 @@
-//! Watches COMMIT PREPARED and ROLLBACK PREPARED, so that the other parts of the transaction are ended, too.
+//! Watches COMMIT PREPARED and ROLLBACK PREPARED, so that the transaction's parts on other servers are ended, too.
 
 use crate::pg::utility;
 use pgrx::{PgBox, pg_sys};
@@ -11,12 +11,12 @@ pub enum Ended {
     RolledBack,
 }
 
-/// Called inside the command's own transaction.
+/// Functions that are called inside the command's own transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct Watch {
-    /// returns a number for the transaction, if `after` is to be called
+    /// called before the command; returns the number to pass to `after`, or None if `after` is not to be called
     pub before: fn(gid: &str) -> Option<u32>,
-    /// after success; it cannot undo the command
+    /// called after success; it cannot undo the command
     pub after: fn(transaction: u32, ended: Ended),
 }
 
@@ -39,7 +39,8 @@ unsafe fn before_utility(statement: *mut pg_sys::PlannedStmt) -> Option<Box<dyn 
     Some(Box::new(move || (watch.after)(transaction, ended)))
 }
 
-/// Returns the statement's kind and its transaction. None if it cannot succeed because it is in a transaction block.
+/// Returns how the statement ends a prepared transaction, and which. None for any other statement, and in a transaction block, where it
+/// cannot succeed.
 ///
 /// # Safety
 /// `statement` is about to be executed by PostgreSQL.

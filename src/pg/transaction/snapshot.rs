@@ -7,12 +7,12 @@ unsafe extern "C-unwind" {
     fn PreCommit_CheckForSerializationFailure();
 }
 
-/// The newest snapshot of all committed transactions and of the earlier commands of this one, whatever the isolation level. It is valid until the next one is taken, so
-/// the caller pushes or registers it, which copies it.
+/// The newest snapshot of all committed transactions and of this transaction's earlier commands, whatever the isolation level. It is valid
+/// until the next snapshot is taken, so the caller pushes or registers it, which copies it.
 ///
-/// PostgreSQL's `GetLatestSnapshot` is refused in parallel mode, in which the leader's whole plan runs if any part of it is parallel: also a foreign scan beside
-/// that part. A snapshot of the catalogs is allowed there. It is as new: it is taken anew each time, except for relations of PostgreSQL's whose changes
-/// send invalidations, and no relation is named here.
+/// PostgreSQL's `GetLatestSnapshot` raises an ERROR in parallel mode. If any part of a plan is parallel, the leader's whole plan runs in
+/// that mode, also a foreign scan outside of that part. A catalog snapshot is allowed there. It is as new: PostgreSQL reuses an older one
+/// only for relations whose changes send invalidations, and no relation is passed here.
 ///
 /// # Safety
 /// Inside a transaction.
@@ -65,8 +65,7 @@ pub fn is_serializable() -> bool {
     unsafe { pg_sys::XactIsoLevel == pg_sys::XACT_SERIALIZABLE as i32 }
 }
 
-/// Called before another node commits: afterwards a transaction that has written nothing here cannot fail with 40001. May raise
-/// 40001 now.
+/// Called before another node commits. May raise 40001 now; afterwards a transaction that has written nothing here cannot fail with 40001.
 pub fn check_serializable() {
     if is_serializable() {
         // SAFETY: in the pre-commit of a serializable transaction. PostgreSQL makes the same check a little later, and then
@@ -75,7 +74,7 @@ pub fn check_serializable() {
     }
 }
 
-/// True under READ COMMITTED.
+/// True if each statement takes a new snapshot: under READ COMMITTED.
 pub fn per_statement() -> bool {
     // SAFETY: reads a backend-local variable.
     unsafe { pg_sys::XactIsoLevel < pg_sys::XACT_REPEATABLE_READ as i32 }
@@ -83,8 +82,8 @@ pub fn per_statement() -> bool {
 
 /// While it lives, concurrent index builds in this database do not wait for this process's snapshots.
 ///
-/// Invariant: its owner only waits, and then ends its statement without reading documents, as an index may lack rows that only an
-/// older snapshot shows.
+/// Invariant: while it lives the process only waits, and then ends its statement without reading documents: a new index may lack rows that
+/// only an older snapshot shows.
 pub struct IgnoredByIndexBuilds(());
 
 impl IgnoredByIndexBuilds {

@@ -8,7 +8,7 @@ use std::panic::AssertUnwindSafe;
 thread_local! {
     /// The number of open subtransactions of [`attempt`].
     static OWN: Cell<i32> = const { Cell::new(0) };
-    /// The nest level outside the outermost of them, and whether it was in a transaction block of the user.
+    /// The nesting level outside of the outermost of them, and whether that level was in a transaction block of the user.
     static AROUND: Cell<(i32, bool)> = const { Cell::new((0, false)) };
 }
 
@@ -40,8 +40,8 @@ impl Drop for Counted {
     }
 }
 
-/// Runs `work` in a subtransaction, which is rolled back after an error. An ERROR or a panic becomes an `Err`. The caller must
-/// not continue after every error: a cancel must end the statement.
+/// Runs `work` in a subtransaction, which is rolled back after an error. An ERROR or a panic becomes an `Err`. The caller must not continue
+/// after a cancel, which must end the statement.
 pub fn attempt<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     let _counted = Counted::new();
     // SAFETY: backend-local pointers, put back below as every caller of BeginInternalSubTransaction does.

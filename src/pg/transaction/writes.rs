@@ -1,10 +1,12 @@
 //! The writes of the present transaction to other servers, by the numbers of PostgreSQL's commands.
 //!
-//! A snapshot shows its own transaction's writes by commands with a smaller number than the snapshot's. PostgreSQL's own tables have versions of rows, so a reader with
-//! an older snapshot, such as a cursor, a function that is not volatile, or what else runs in a statement that writes, does not see newer writes. Other servers
-//! show all that the transaction has written there. What reads these with an older snapshot asks here.
+//! A snapshot shows its own transaction's writes by commands with a smaller number than the snapshot's. PostgreSQL's own tables have
+//! versions of rows, so a reader with an older snapshot does not see newer writes: a cursor, a function that is not volatile, or another
+//! part of a statement that writes. Other servers show all that the transaction has written there. So a reader with an older snapshot asks
+//! here whether there are newer writes.
 //!
-//! A write counts from when it is sent, whether it changes something or not. What a subtransaction has written is forgotten when it is rolled back.
+//! A write counts from when it is sent, whether it changes something or not. When a subtransaction is rolled back, its writes are
+//! forgotten.
 
 use crate::pg::events::{self, Event};
 use pgrx::pg_sys;
@@ -41,7 +43,7 @@ fn add(level: i32, command: pg_sys::CommandId, namespace: &str) {
     });
 }
 
-/// The collections that a snapshot with this command number must not show as they are now.
+/// The collections with writes that a snapshot with this command number must not show.
 pub fn since(command: pg_sys::CommandId) -> Vec<String> {
     WRITES.with_borrow(|writes| {
         writes.iter().filter(|written| written.command >= command).map(|written| written.namespace.clone()).collect()

@@ -18,17 +18,18 @@ impl Deciding {
 }
 
 impl Connection {
-    /// True while the outcome of such a write is unknown.
+    /// True while the outcome of a write that commits by itself is unknown.
     pub(super) fn is_deciding(&self) -> bool {
         self.deciding.as_ref().is_some_and(|deciding| !deciding.committed)
     }
 
-    /// True if this process was chosen to end a deadlock by the error of such a write.
+    /// True if this process was chosen to end a deadlock, and such a write is cancelled for that.
     pub(super) fn is_victim(&self) -> bool {
         self.deciding.as_ref().is_some_and(|deciding| deciding.is_victim)
     }
 
-    /// Returns the limit for the next wait, where the caller sets none.
+    /// Returns the limit for the next wait. While the shard decides, a wait without a limit ends when a cancel is pending, and after the
+    /// cancel was passed on, at its deadline.
     pub(super) fn patience(&self, limit: Limit) -> Limit {
         match (&self.deciding, limit) {
             (Some(Deciding { committed: false, deadline, .. }), Limit::Served) => {

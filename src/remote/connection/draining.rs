@@ -18,7 +18,7 @@ fn interrupted() -> Error {
 }
 
 impl Connection {
-    /// A stream whose rows will be discarded must not end as if it had had them.
+    /// Makes the batch's stream fail. Its rows will be discarded, so it must not end as if it were complete.
     fn fail_stream(&self) {
         if let Some(progress) = &self.current
             && matches!(progress.borrow().phase, Phase::Live)

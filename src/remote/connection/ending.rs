@@ -99,7 +99,8 @@ impl Connection {
         self.state.commit_sub(level);
     }
 
-    /// Sends the rollback of the subtransaction of this level, to be followed by [`Connection::finish_text`].
+    /// Sends the rollback of the subtransaction of this level, to be followed by [`Connection::finish_text`]. False if it could not be
+    /// sent.
     pub fn send_abort_sub(&mut self, level: i32) -> bool {
         self.session.rolled_back();
         self.abort_cause = None;

@@ -18,7 +18,7 @@ type Receipt<T> = std::result::Result<T, Stop>;
 /// What has been received of a batch, to bound what a shard may send.
 #[derive(Default)]
 struct Received {
-    /// rows of statements that return none
+    /// rows of other statements than the main one
     unread: u32,
     /// results that ended where a synchronisation point was expected
     ends_at_sync: usize,
@@ -40,9 +40,9 @@ impl Connection {
         self.batch_ended().map(|()| None)
     }
 
-    /// The step whose answer is next.
+    /// The step whose answer is next; None at the end of the batch.
     fn next_step(&mut self) -> Receipt<Option<Step>> {
-        // Sent only now, after an error in an implicit transaction.
+        // After an error in an implicit transaction, the synchronisation point is sent only now.
         if self.steps.is_empty() && self.state.take_sync_due() {
             self.send_sync(&[])?;
         }

@@ -34,7 +34,7 @@ impl Settings {
     }
 }
 
-/// Leaves `remote_apply` alone.
+/// Raises `synchronous_commit` to `on`; does not change `remote_apply`.
 const DURABLE: &str = "SELECT pg_catalog.set_config('synchronous_commit', 'on', false) \
     WHERE pg_catalog.current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')";
 
@@ -42,7 +42,7 @@ const DURABLE: &str = "SELECT pg_catalog.set_config('synchronous_commit', 'on', 
 pub(super) struct SessionState {
     /// None: unknown
     confirmed: Option<Settings>,
-    /// the open transaction has changed some
+    /// the open transaction has changed settings
     changed: bool,
     /// the session has bypassed validators
     has_bypassed: bool,

@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(super) struct Watch {
-    /// when to report the wait, next
+    /// when to report the wait next
     report: Instant,
-    /// how long after that to report it again
+    /// how long to wait after a report before the next one
     pause: Duration,
     next_check: Instant,
 }
@@ -34,8 +34,8 @@ impl Watch {
         self.next_check
     }
 
-    /// True if this process is to end a deadlock. It holds a lock from then to the end of the transaction, so that no other one is
-    /// chosen meanwhile. Raises nothing but a shutdown.
+    /// True if this process was chosen to end a deadlock. If so, it takes a lock until the end of the transaction, so that no other process
+    /// is chosen meanwhile. Raises nothing but a shutdown.
     pub(super) fn is_chosen(&mut self) -> bool {
         self.next_check = Instant::now() + CHECK_INTERVAL;
         let pid = ffi::process_id();

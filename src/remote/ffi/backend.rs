@@ -119,14 +119,14 @@ pub fn wait_socket(socket: c_int, read: bool, timeout_ms: i64) {
     set.wait(timeout_ms.max(0));
 }
 
-/// Returns which of these sockets are ready: for writing if the flag is set, else for reading.
+/// Returns which of these sockets are ready: for reading if the flag is set, else for writing.
 pub fn ready(sockets: &[(c_int, bool)]) -> Vec<bool> {
     let wanted = |read: bool| if read { libc::POLLIN } else { libc::POLLOUT };
     let mut polled: Vec<libc::pollfd> =
         sockets.iter().map(|&(fd, read)| libc::pollfd { fd, events: wanted(read), revents: 0 }).collect();
     // SAFETY: the array has as many elements as said; a timeout of 0 does not wait.
     let found = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, 0) };
-    // libpq reports errors of a socket.
+    // A socket with an error counts as ready: the next read reports the error.
     polled.iter().map(|one| found > 0 && one.revents != 0).collect()
 }
 
@@ -162,8 +162,8 @@ pub fn cancel_is_due() -> bool {
 
 /// A temporary file of PostgreSQL, which counts for `temp_file_limit` and is deleted when closed. Written, then rewound and read.
 ///
-/// It has no buffer that would have to be written when it is closed: after `temp_file_limit` or a full disk has failed a write, that would
-/// fail again, while the first error unwinds. So it is not PostgreSQL's `BufFile`.
+/// It is not PostgreSQL's `BufFile`, whose buffer is written when it is closed. After a write has failed because of `temp_file_limit` or a
+/// full disk, that would fail again, while the first error unwinds.
 #[derive(Debug)]
 pub struct TempFile {
     file: pg_sys::File,
@@ -314,7 +314,7 @@ pub fn accept_invalidations() {
 pub struct Server {
     pub name: String,
     pub options: Vec<(String, String)>,
-    /// in invalidation messages
+    /// its hash value in invalidation messages
     pub hash: u32,
 }
 

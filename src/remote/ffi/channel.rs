@@ -128,7 +128,7 @@ unsafe fn tls(
     }
 }
 
-/// The functions of the library that libpq uses.
+/// The functions of the library that libpq uses; None if libpq is linked with no OpenSSL.
 fn openssl() -> Option<&'static OpenSsl> {
     static FOUND: OnceLock<Option<OpenSsl>> = OnceLock::new();
     FOUND.get_or_init(find).as_ref()

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
-/// The beginning of a message; None if null.
+/// A message, cut to [`MAX_TEXT`] bytes; None if null.
 ///
 /// # Safety
 /// `message` is null or a C string that lives during the call.
@@ -99,7 +99,7 @@ impl PgConn {
             match NonNull::new(pq_sys::PQconnectStartParams(keywords_p.as_ptr(), values_p.as_ptr(), 0)) {
                 Some(conn) => {
                     pq_sys::PQsetNoticeReceiver(conn.as_ptr(), Some(no_notice), null_mut());
-                    // Only so the error of a refused login contains its SQLSTATE.
+                    // Without this, the error of a refused login does not contain its SQLSTATE.
                     pq_sys::PQsetErrorVerbosity(conn.as_ptr(), pq_sys::PGVerbosity::PQERRORS_VERBOSE);
                     Some(Self { conn, relay: None, reads: false, open: None, closed: None, wait: None })
                 }
@@ -215,7 +215,7 @@ impl PgConn {
         !is_bad && self.closed.is_none() && !self.open.as_ref().is_some_and(ended)
     }
 
-    /// What the server has sent in violation of the protocol.
+    /// What the server has sent in violation of the protocol; None if nothing.
     pub fn violation(&self) -> Option<&str> {
         self.open.as_ref()?.1.violation()
     }
@@ -325,7 +325,7 @@ impl PgConn {
         self.frontend(Frontend::request_flush).is_some()
     }
 
-    /// Sends any number of statements by the simple query protocol. `columns`: of the rows of all.
+    /// Sends any number of statements by the simple query protocol. `columns`: the columns of all their rows.
     pub fn send_text(&mut self, sql: &CStr, columns: Columns) -> bool {
         self.frontend(|frontend| frontend.query(sql.to_bytes_with_nul(), columns)).unwrap_or(false)
     }
@@ -414,7 +414,8 @@ impl Cancel {
     }
 }
 
-/// Waits for a cancel request. If false, the connection must not be used any more, as the request may cancel a later statement.
+/// Waits until the server has accepted a cancel request. False at the deadline: then the connection must not be used any more, as the
+/// request may cancel a later statement.
 pub fn await_cancel(request: &Receiver<()>, deadline: Instant) -> bool {
     request.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok()
 }

@@ -7,10 +7,10 @@
 use std::ffi::{c_int, c_void};
 use std::io::{Error, ErrorKind};
 
-/// The most bytes of a login: messages of authentication, certificates, the server's settings.
+/// The largest number of bytes that a server may send during a login: messages of authentication, certificates, settings.
 const MAX_LOGIN: usize = 1 << 20;
 
-/// Less than libpq's buffer holds, so that it reads all at once.
+/// In bytes. libpq's buffer is larger, so libpq reads a step at once.
 const STEP: usize = 8 << 10;
 
 #[derive(Debug)]
@@ -59,7 +59,7 @@ fn receive(from: c_int, buffer: &mut [u8], flags: c_int) -> Option<usize> {
     }
 }
 
-/// Writes all or fails: what is written is short, and the receiver's buffer is empty.
+/// Writes all bytes, or returns None: what is written is short, and the receiver's buffer is empty.
 fn send(to: c_int, bytes: &[u8]) -> Option<()> {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: the buffer is as long as said.
@@ -68,7 +68,7 @@ fn send(to: c_int, bytes: &[u8]) -> Option<()> {
 }
 
 impl LoginRelay {
-    /// Replaces the socket of a connection. None without descriptors.
+    /// Replaces the socket of a connection. None if no file descriptor is free.
     pub(super) fn begin(place: c_int) -> Option<Self> {
         let mut pair = [-1; 2];
         // SAFETY: the array has two elements. The descriptors are this function's own, except `place`, which libpq keeps.
@@ -98,12 +98,12 @@ impl LoginRelay {
         self.server.0
     }
 
-    /// True while libpq uses the connection. It may close it and make another one, for example without TLS.
+    /// True while libpq uses the connection. libpq may close it and make another one, for example without TLS.
     pub(super) fn is_used(&self) -> bool {
         identity(self.place) == Some(self.end)
     }
 
-    /// Gives libpq what has arrived; false if that is too much.
+    /// Gives libpq what has arrived; false if the login has become too long.
     pub(super) fn feed(&mut self) -> bool {
         let mut buffer = [0; STEP];
         match receive(self.server.0, &mut buffer, 0) {

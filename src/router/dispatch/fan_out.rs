@@ -1,7 +1,7 @@
-//! The shards of one statement. Each gets one request, and all are sent before any answer is awaited. The answer of this database is
-//! made by the caller, as it writes or reads in its own snapshot.
+//! The shards of one statement. Each gets one request, and all are sent before any answer is awaited. If this database is one of the
+//! shards, the caller executes its request here, in a snapshot of its own.
 //!
-//! A write that a shard refused because of a stale map may run again only if it has left no trace on any shard.
+//! A write that a shard has refused because of a stale map may run again only if everything that it has written on any shard is undone.
 
 use crate::catalog::cache;
 use crate::catalog::cluster::shard::Shard;
@@ -19,7 +19,7 @@ use docshard_core::routing::plan::statement::Statement;
 use std::borrow::Cow;
 use std::rc::Rc;
 
-/// A destination, and where it is.
+/// A destination, with the server of its shard.
 pub(super) struct Located {
     pub(super) shard: Rc<Shard>,
     version: i64,
@@ -42,7 +42,7 @@ pub(super) struct FanOut<'a> {
 }
 
 impl<'a> FanOut<'a> {
-    /// Looks up where the destinations are, and checks the caller's right to read or write the collection.
+    /// Looks up the servers of the destinations, and checks the caller's right to read or write the collection.
     pub(super) fn open(collection: &'a Collection, destinations: &[Destination], level: Level) -> Result<Self> {
         let located = |to: &Destination| Ok(Located { shard: cache::shard(to.shard)?, version: to.version });
         let shards = destinations.iter().map(located).collect::<Result<_>>()?;
@@ -52,7 +52,7 @@ impl<'a> FanOut<'a> {
         Ok(opened)
     }
 
-    /// The position of this database among the shards.
+    /// The position of this database among the shards; None if it is not one of them.
     pub(super) fn local(&self) -> Option<usize> {
         self.shards.iter().position(|to| to.shard.is_local())
     }
@@ -62,14 +62,14 @@ impl<'a> FanOut<'a> {
         Placement { token: self.collection.token, version: self.shards[at].version }
     }
 
-    /// Takes a snapshot of this database, at this position, whose version it checks.
+    /// Takes a snapshot of this database, and checks in it the version that is assumed of the shard at this position.
     pub(super) fn checked_snapshot(&self, at: usize) -> Result<ActiveSnapshot> {
         let snapshot = ActiveSnapshot::of_statement();
         placement::check(self.collection.id, self.assumed(at), Look::Active)?;
         Ok(snapshot)
     }
 
-    /// The request for the shard at a position. `scope` applies if it is the only one that is sent.
+    /// The request for the shard at a position. `scope` applies if no other request is sent over a connection.
     pub(super) fn request<'s>(&self, at: usize, scope: RequestScope, statement: &'s Statement) -> Request<'s> {
         let sent = self.shards.iter().filter(|to| !to.shard.is_local()).count();
         Request {
@@ -105,7 +105,7 @@ impl<'a> FanOut<'a> {
         requests
     }
 
-    /// The error to report if the statement fails. If a map was stale and it can run again, it is rolled back on all shards.
+    /// The error to report if the statement fails. If the map was stale and the statement can run again, it is rolled back on all shards.
     pub(super) fn failed(&self, error: Error) -> Error {
         if self.retryable { self.undone(error) } else { never_again(error) }
     }
@@ -129,12 +129,12 @@ impl<'a> FanOut<'a> {
     }
 }
 
-/// The error of a statement that has been written in part.
+/// The error of a statement of which a part may have been written.
 pub(super) fn never_again(error: Error) -> Error {
     if is_stale(&error) { conflict(&error) } else { error }
 }
 
-/// Sends requests, all before it awaits any answer; those of this database have none.
+/// Sends all requests before it awaits any answer. Requests to this database are not sent, and have no stream.
 pub(super) fn start(requests: &[Request<'_>]) -> Result<Vec<Option<remote::Stream>>> {
     if requests.iter().any(|request| request.server.is_some()) {
         fault::point("dispatch.sending")?;

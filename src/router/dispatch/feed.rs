@@ -1,4 +1,4 @@
-//! Sends statements to shards while later ones are still being prepared, so that the shards work in the meantime.
+//! Sends the statements of one write to the shards one by one, instead of all at once.
 
 use super::fan_out::FanOut;
 use crate::catalog::collections::grants::Level;
@@ -13,15 +13,15 @@ use docshard_core::routing::plan::destination::destinations;
 use docshard_core::routing::plan::statement::Statement;
 use docshard_core::values::key::KeyRanges;
 
-/// Sends checked statements while later ones are still being prepared, so that shards work in the meantime. Any number
-/// may go to each shard; see [`write_checked`](super::writing::write_checked).
+/// Sends statements while later ones are still being prepared, so that the shards work in the meantime. Any number may go to each shard.
+/// The statements lock and check by themselves, as those of [`write_checked`](super::writing::write_checked).
 pub struct Feed<'a> {
     to: FanOut<'a>,
     feed: remote::Feed,
 }
 
 impl<'a> Feed<'a> {
-    /// Returns None if this database is one of the shards: it cannot work in the meantime.
+    /// Returns None if this database is one of the shards: it cannot execute statements while it prepares others.
     pub fn open(collection: &'a Collection) -> Result<Option<Self>> {
         require_claim()?;
         let to = FanOut::open(collection, &destinations(collection, &KeyRanges::all())?, Level::Write)?;

@@ -20,7 +20,7 @@ pub fn read(collection: &Collection, destinations: &[Destination], statement: &S
     read_unless_lost(collection, destinations, statement, None)
 }
 
-/// Like [`read`]; with `lost` a shard that cannot be reached is noted there, and has no rows.
+/// Like [`read`]. With `lost`, a shard that cannot be reached is noted there, and its stream is empty.
 pub fn read_unless_lost(
     collection: &Collection,
     destinations: &[Destination],
@@ -74,7 +74,7 @@ fn read_with<'s>(
 ) -> Result<Vec<RowStream>> {
     let to = FanOut::open(collection, destinations, Level::Read)?;
     let requests = to.requests(RequestScope::OneOfSeveral, statement);
-    // An error voids the answers of a group, so a shard that may be lost is one.
+    // An error discards the answers of the whole group. So if shards may be lost, each is a group.
     let group = if lost.is_some() { 1 } else { requests.len().max(1) };
     let mut streams = Vec::with_capacity(requests.len());
     for (requests, of) in requests.chunks(group).zip(&to.shards) {

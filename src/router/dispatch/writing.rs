@@ -10,7 +10,7 @@ use crate::remote::{self, Request, RequestScope, Sql};
 use crate::router::fresh_map::is_stale;
 use crate::router::numbered::require_claim;
 use crate::router::rows::ShardRow;
-use crate::shard::writing;
+use crate::shard::{accesses, writing};
 use docshard_core::routing::model::Collection;
 use docshard_core::routing::plan::destination::Destination;
 use docshard_core::routing::plan::statement::Statement;
@@ -71,20 +71,19 @@ impl From<spi::StatementResult> for Written {
     }
 }
 
-/// Begins a write, which readers with an older snapshot must not see.
+/// Begins a write. It is noted, because readers with an older snapshot must not see it (see [`writes`]).
 fn open<'c>(collection: &'c Collection, destinations: &[Destination]) -> Result<FanOut<'c>> {
     let to = FanOut::open(collection, destinations, Level::Write)?;
     writes::note(&collection.namespace);
     Ok(to)
 }
 
-/// Runs a write on every destination; `statement` maps its position to the statement. Results are in the order of the
+/// Runs a write on every destination; `statement` maps a destination's position to its statement. Results are in the order of the
 /// destinations.
 ///
-/// With one destination, lock, check and statement share one round trip. With several, all shards lock and check before any of
-/// them writes, so that a stale map is noticed before anything is written. If a shard reports a stale map after that, or in a
-/// transaction that has already written there, the error is a serialization failure, as the statement cannot be repeated by
-/// itself.
+/// With one destination, lock, check and statement share one round trip. With several, all shards lock and check before any of them writes,
+/// so that a stale map is noticed before anything is written. If a shard reports a stale map after that, or in a transaction that has
+/// already written on the shards, the error is a serialization failure, as the statement cannot be repeated by itself.
 pub fn write<'s>(
     collection: &Collection,
     destinations: &[Destination],
@@ -103,6 +102,10 @@ pub fn write<'s>(
         fault::point("dispatch.checked")?;
         to.requests(WRITE, |at| statement(at))
     };
+    if to.local().is_some() {
+        // Other shards count where they lock.
+        accesses::write(collection.id, range.lo.as_deref());
+    }
     let run = || {
         let mut streams = start(&requests)?;
         let local = write_local(&to, &requests)?;
@@ -112,8 +115,8 @@ pub fn write<'s>(
     run().map_err(|error| if single && to.may_retry(&error) { error } else { never_again(error) })
 }
 
-/// Locks and checks on all shards. If the map was stale, those that have locked release their locks, so that the next attempt starts
-/// clean.
+/// Locks and checks on all shards. If the map was stale, the shards that have locked release their locks, so that the next attempt starts
+/// without locks.
 fn lock_all(to: &FanOut<'_>, range: &LockRange, lock: &Statement) -> Result<()> {
     let mut streams = start(&to.requests(WRITE, |_| lock))?;
     let checked = lock_local(to, range).and_then(|()| remote::await_all(&mut streams));
@@ -130,7 +133,7 @@ fn lock_all(to: &FanOut<'_>, range: &LockRange, lock: &Statement) -> Result<()> 
     Err(to.undone(error))
 }
 
-/// Takes the lock of upserts (see [`LockRange`]) on this node.
+/// Takes the lock that serializes equal upserts (see [`LockRange`]) on this node.
 pub fn lock_upsert_here(collection: &Collection, number: i64) -> Result<()> {
     grants::require(collection, Level::Write)?;
     writing::acquire_upsert(collection.id, number);
@@ -143,8 +146,9 @@ pub fn lock_upsert_here(collection: &Collection, number: i64) -> Result<()> {
 /// before in this transaction, the error is a serialization failure. The shard `local`, which cannot roll back one statement,
 /// locks first and writes last.
 ///
-/// `is_last` means that the transaction ends with this write: the call is the client's whole transaction, and writes nothing after
-/// this. If it consists of this write only and concerns a single shard, the shard commits with the statement; if that answer is lost, the error is 08007 (outcome unknown).
+/// `is_last`: the client's transaction is this one call, and nothing is written after this write. If nothing was written before it either,
+/// and it concerns a single shard, the shard commits with the statement. If the answer to that is lost, the error is 08007 (outcome
+/// unknown).
 pub fn write_checked<'s>(
     collection: &Collection,
     destinations: &[Destination],
@@ -188,7 +192,7 @@ fn write_unclaimed<'s>(
     run().map_err(|error| to.failed(error))
 }
 
-/// What the shards have written; `local`: in this database.
+/// Collects the shards' results in order; `local`: that of this database.
 fn collect(streams: Vec<Option<remote::Stream>>, mut local: Option<Written>) -> Result<Vec<Written>> {
     let written = |stream: Option<remote::Stream>| {
         let Some(mut stream) = stream else { return Ok(local.take().unwrap_or_default()) };
@@ -211,7 +215,7 @@ fn lock_local(to: &FanOut<'_>, range: &LockRange) -> Result<()> {
     range.serializing_lock.map_or(Ok(()), |number| writing::lock_upsert(collection, number))
 }
 
-/// Writes in this database, with a snapshot whose version has been checked. None if no shard is here.
+/// Writes in this database, with a snapshot in which the version has been checked. None if this database is not one of the shards.
 fn write_local(to: &FanOut<'_>, requests: &[Request<'_>]) -> Result<Option<Written>> {
     let Some(at) = to.local() else { return Ok(None) };
     let _snapshot = to.checked_snapshot(at)?;
@@ -220,8 +224,7 @@ fn write_local(to: &FanOut<'_>, requests: &[Request<'_>]) -> Result<Option<Writt
     Ok(Some(catch_violation(|| spi::write_in_active_snapshot(sql, params))?.into()))
 }
 
-/// Runs a statement on rows that this operation has locked on the shard. The version needs no check, because locked rows cannot
-/// be moved.
+/// Runs a statement on rows that this operation has locked on the shard. The version is not checked, because locked rows cannot be moved.
 pub fn write_locked(collection: &Collection, destination: &Destination, statement: &Statement) -> Result<Written> {
     require_claim()?;
     let to = open(collection, std::slice::from_ref(destination))?;

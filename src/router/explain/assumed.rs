@@ -1,4 +1,4 @@
-//! Plans a find as if the collection had another shard key, over chunks that do not exist, made of a sample of its documents.
+//! Plans a find as if the collection had another shard key. The chunks under that key are computed from a sample of its documents.
 
 use super::statement::{Explained, targets};
 use crate::catalog::cache;
@@ -16,10 +16,10 @@ use docshard_core::values::key::KeyPattern;
 use serde_json::{Value as Json, json};
 use std::rc::Rc;
 
-/// The number of documents of the sample.
+/// The approximate number of documents in the sample.
 const SAMPLE: u64 = 5000;
 
-/// Plans a find of a collection under another key; nothing is sent to shards but the request for a sample.
+/// Plans a find of a collection under another key. Only the request for a sample is sent to shards.
 ///
 /// # Errors
 /// `NamespaceNotFound`; `CommandNotSupportedOnView`; `Unauthorized`; `ShardNotFound` if no shard can take data; `ShardKeyNotFound` for a document that cannot have the key.

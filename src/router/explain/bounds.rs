@@ -19,7 +19,7 @@ fn bound(collection: &Collection, range: &KeyRange) -> Json {
     if let Some(point) = range.as_point() {
         return json!({"key": key(point)});
     }
-    // A range of all keys with a common prefix ends with MaxKey in the other fields.
+    // A range of all keys with a common prefix is shown as ending with MaxKey in the other fields.
     if is_key(&range.lo) && range.hi.is_some() && range.hi == prefix_successor(&range.lo) {
         let mut last = range.lo.clone();
         let max = collection.key.max_bound();
@@ -33,7 +33,8 @@ fn bound(collection: &Collection, range: &KeyRange) -> Json {
     Json::Object(shown)
 }
 
-/// Renders one bound: `at` a key, or `after` all keys with a common prefix. None for the end of the values of a type.
+/// Renders one bound under a field name: `at` if it is a key, `after` if it follows all keys with a common prefix. None for the end of the
+/// values of a type, which is not shown.
 fn end(collection: &Collection, bytes: &[u8], at: &str, after: &str) -> Option<(String, Json)> {
     if is_key(bytes) {
         return Some((at.to_owned(), collection.key.bound_to_json(bytes)));
@@ -61,7 +62,7 @@ fn is_key(mut bytes: &[u8]) -> bool {
     true
 }
 
-/// The number of shard key fields that follow this prefix.
+/// The number of shard key fields that this prefix does not contain.
 fn missing_fields(collection: &Collection, start: &[u8]) -> usize {
     let mut rest = start;
     let mut fields = collection.key.fields.len();

@@ -1,5 +1,6 @@
-//! Explains reads: [`statement`] a find or count, [`pipeline`] what shards and router do of a pipeline. [`bounds`] and [`stages`]
-//! translate key ranges and PostgreSQL's plans into MongoDB's terms. [`assumed`]: a find under a shard key that the collection does not have.
+//! Explains reads and the search of writes. [`statement`] explains a find, count or distinct, and how a write finds its documents;
+//! [`pipeline`] a pipeline; [`assumed`] a find under a shard key that the collection does not have. [`bounds`] and [`stages`] translate key
+//! ranges and PostgreSQL's plans into MongoDB's terms.
 
 pub mod assumed;
 mod bounds;

@@ -1,6 +1,6 @@
-//! Explains a pipeline in MongoDB's form: the stages of the shards and of the router, and for each shard its stages, after
-//! `$cursor`, which says how it finds the documents. If the pipeline is executed, each stage also has the number of its results,
-//! its time, and whether it used the disk.
+//! Explains a pipeline in MongoDB's form: how its stages are divided between shards and router, and the stages of each shard. The first of
+//! these is `$cursor`, which says how the shard finds the documents. If the pipeline is executed, each stage also has the number of its
+//! results, its time, and whether it used the disk.
 //!
 //! The pipeline is executed once: the shards' results are followed by what the shards have measured (`PipelineRequest::explained`). Each
 //! shard's part runs to its end, even if the router's stages need only its first results.
@@ -134,14 +134,14 @@ impl ExplainedPipeline<'_> {
     }
 }
 
-/// What the execution of a pipeline has shown.
+/// The measurements of an executed pipeline.
 struct Executed {
-    /// of each shard
+    /// one for each shard
     runs: Vec<PipelineMeasurements>,
     statistics: Json,
 }
 
-/// The documents of shards as the input of stages. They are shared, so that those which the stages leave can be read, too.
+/// The documents of shards as the input of stages. They are shared, so that the caller can read those that the stages have not read.
 struct SharedDocuments {
     documents: Rc<RefCell<Documents>>,
     row: Option<ShardRow>,
@@ -167,7 +167,7 @@ fn statistics(returned: u64, began: Instant, merger_stages: Vec<Json>) -> Json {
     })
 }
 
-/// Returns the stages that a find replaces, as the shards run them.
+/// Returns the pipeline's first stages, which a find replaces, as the shards run them.
 fn beginning(find: &Find) -> Vec<Json> {
     let is_all = find.filter.as_object().is_some_and(Map::is_empty);
     let mut stages = Vec::new();
@@ -182,7 +182,7 @@ fn beginning(find: &Find) -> Vec<Json> {
     stages
 }
 
-/// Adds the division of the stages to the answer; null if a single shard runs all of them.
+/// Adds the division of the stages to the answer. Both fields are null if a single shard runs all stages.
 fn split(answer: &mut Json, at_shards: Vec<Json>, merging: Vec<Json>) {
     let is_split = !merging.is_empty() || answer["targetedShards"].as_u64() != Some(1);
     answer["mergeType"] = if is_split { "mongos".into() } else { Json::Null };

@@ -22,8 +22,7 @@ impl Add for Examined {
     }
 }
 
-/// Translates a plan to MongoDB's stages. `index` returns `indexName`, `keyPattern` and so on for an index of
-/// PostgreSQL's.
+/// Translates a plan to MongoDB's stages. `index` returns `indexName`, `keyPattern` and so on for the name of a PostgreSQL index.
 pub fn stages(plan: &Json, index: &dyn Fn(&str) -> Map<String, Json>) -> Json {
     let inputs: Vec<Json> = inputs(plan).map(|input| stages(input, index)).collect();
     let kind = plan["Node Type"].as_str().unwrap_or_default();
@@ -91,7 +90,7 @@ fn is_unlimited(plan: &Json) -> bool {
     inputs.iter().any(|input| input["Parent Relationship"] == "InitPlan")
 }
 
-/// The number of rows that an aggregate node has counted; for a sum of several counts, the total.
+/// The number of rows that an aggregate node has counted. For a sum of several counts, this is the total.
 fn counted_by(plan: &Json) -> u64 {
     let of = |input: &Json| match input["Node Type"].as_str() {
         Some("Append" | "Aggregate" | "Subquery Scan" | "Result") => counted_by(input),
@@ -100,7 +99,7 @@ fn counted_by(plan: &Json) -> u64 {
     sum(inputs(plan).map(of))
 }
 
-/// Adds up numbers of shards, which may be any.
+/// Adds up numbers that shards have sent. They are not validated, so the sum saturates.
 fn sum(numbers: impl IntoIterator<Item = u64>) -> u64 {
     numbers.into_iter().fold(0, u64::saturating_add)
 }
@@ -124,7 +123,7 @@ fn scan(plan: &Json, index: &dyn Fn(&str) -> Map<String, Json>) -> Json {
     Json::Object(stage)
 }
 
-/// The numbers that a node has read by itself, without its inputs.
+/// What a node has read itself, without its inputs.
 fn own(plan: &Json) -> Examined {
     let fields = ["Actual Rows", "Rows Removed by Filter", "Rows Removed by Index Recheck"];
     let read = sum(fields.map(|field| counted(plan, field)));
@@ -141,7 +140,7 @@ fn own(plan: &Json) -> Examined {
 fn counted(plan: &Json, field: &str) -> u64 {
     let average = plan[field].as_f64().unwrap_or(0.0);
     let runs = plan["Actual Loops"].as_f64().unwrap_or(0.0);
-    // The conversion saturates: a shard's numbers may be any.
+    // The conversion saturates: a shard's numbers are not validated.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     {
         (average * runs).round() as u64

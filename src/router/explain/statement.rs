@@ -1,12 +1,11 @@
-//! Explains a read: its target shards and the reason for them, the access path, the statement sent to each shard, and each
-//! shard's own plan. If the read is executed, also rows and times.
+//! Explains a read, or how a write finds its documents: the target shards and the reason for them, the access path, the statement sent to
+//! each shard, and each shard's own plan. If it is executed, also rows and times.
 
 use crate::catalog::cache;
 use crate::catalog::collections::grants::{self, Level};
 use crate::pg::error::Result;
 use crate::pg::spi;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
-use crate::router::config;
 use crate::router::dispatch::reading;
 use crate::router::execute;
 use crate::router::explain::bounds::bounds;
@@ -16,6 +15,7 @@ use crate::router::merged_rows::MergedRows;
 use crate::router::reads::find;
 use crate::router::rows::{RowStream, ShardRow};
 use crate::router::session;
+use crate::router::source::Source;
 use docshard_core::error::{Kind, error};
 use docshard_core::query::filter::strings::StringFields;
 use docshard_core::routing::model::Collection;
@@ -66,7 +66,7 @@ pub enum Explained<'a> {
     Write {
         /// MongoDB's stage on a shard
         stage: &'static str,
-        /// of a command that has a batch of writes
+        /// the command has a batch of writes
         batch: bool,
     },
 }
@@ -89,7 +89,7 @@ impl Explained<'_> {
         }
     }
 
-    /// A shard's stages, from those that find its documents.
+    /// A shard's stages; `found` are those that find its documents.
     fn shard_stages(self, found: Json) -> Json {
         match self {
             Self::Write { stage, .. } => json!({"stage": stage, "inputStage": found}),
@@ -105,7 +105,7 @@ impl Explained<'_> {
     }
 }
 
-/// The most documents in which the types of fields are looked at.
+/// The largest number of documents in which [`warnings`] looks at the types of fields.
 const SAMPLE: u64 = 100;
 
 /// Explains a read by the plan that would be executed. For a path that shards may decline, the fallback plan is shown
@@ -113,7 +113,7 @@ const SAMPLE: u64 = 100;
 pub fn explain(namespace: &str, query: &Query, explained: Explained<'_>, verbosity: Verbosity) -> Result<Json> {
     with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else {
-            return explain_catalog(namespace, query, explained, verbosity);
+            return explain_without_shards(namespace, query, explained, verbosity);
         };
         let search = session::search(&collection, query)?;
         let plan = explained.plan(&search, Allowed::AllToExplain(&session::declined()))?;
@@ -197,11 +197,16 @@ pub(super) fn targets(search: &Search<'_>, stage: &str, plan: &Plan) -> Json {
     })
 }
 
-/// Explains a read of the database `config`, which is a statement over the catalog, or of a collection that does not exist.
-fn explain_catalog(namespace: &str, query: &Query, explained: Explained<'_>, verbosity: Verbosity) -> Result<Json> {
+/// Explains a read that no shard answers: of a virtual collection, which is a statement over the catalog, or of one that does not exist.
+fn explain_without_shards(
+    namespace: &str,
+    query: &Query,
+    explained: Explained<'_>,
+    verbosity: Verbosity,
+) -> Result<Json> {
     let documents = FindOptions::default();
     let read = if let Explained::Read(read) = explained { read } else { Read::Find(&documents) };
-    let Some(statement) = config::statement(namespace, query, read)? else {
+    let Some(statement) = Source::resolve(None, namespace).statement(query, read)? else {
         return Ok(json!({"namespace": namespace, "exists": false, "shards": []}));
     };
     let plans = |form: &str| {
@@ -213,7 +218,8 @@ fn explain_catalog(namespace: &str, query: &Query, explained: Explained<'_>, ver
     // The indexes are those of the catalog's tables.
     let index = |name: &str| Map::from_iter([("indexName".to_owned(), name.into())]);
     let steps = planned_steps(plans, &index, verbosity)?;
-    let shown = Shown::new(began, steps, std::iter::once(json!({"shard": config::DATABASE})));
+    let database = namespace.split_once('.').map_or(namespace, |(database, _)| database);
+    let shown = Shown::new(began, steps, std::iter::once(json!({"shard": database})));
     let mut answer = json!({
         "namespace": namespace,
         "shardKey": null,
@@ -241,7 +247,7 @@ pub(super) struct Shown {
     milliseconds: u64,
 }
 
-/// Explains a plan on its shards; None if it was executed and a shard declined.
+/// Explains a plan on each of its shards; None if it was executed and a shard declined.
 pub(super) fn shards(
     collection: &Collection,
     plan: &Plan,
@@ -288,7 +294,7 @@ impl Shown {
         Ok(Shown::new(began, steps, destinations.into_iter()))
     }
 
-    /// The plans of shards, each of which is given as what its entry begins with.
+    /// Builds the entries of shards from their plans. `shards`: the beginnings of the entries.
     fn new(began: Instant, steps: Vec<Step>, shards: impl Iterator<Item = Json>) -> Self {
         let mut shown = Shown { milliseconds: milliseconds(began), ..Shown::default() };
         for (mut shard, step) in shards.zip(steps) {
@@ -325,9 +331,9 @@ fn milliseconds(since: Instant) -> u64 {
 struct Step {
     /// PostgreSQL's plan, line by line
     text: Vec<String>,
-    /// the same as MongoDB's stages
+    /// the plan as MongoDB's stages
     stages: Json,
-    /// if executed: the numbers of returned rows, of examined keys and documents, and of milliseconds
+    /// if executed: the number of returned rows, the examined keys and documents, and the milliseconds
     run: Option<(u64, Examined, u64)>,
 }
 
@@ -363,11 +369,12 @@ fn planned_steps(
     texts.into_iter().zip(trees).map(step).collect()
 }
 
-/// Explains a plan that bypasses PostgreSQL's planner; None if it was executed and a shard declined. Shards report only the
-/// documents that they return, so these are shown as examined; a count examines all documents, and a sort reports how many.
+/// Explains a plan that bypasses PostgreSQL's planner; None if it was executed and a shard declined. Most paths report only how many
+/// documents they return, and these are shown as examined. A scan and a sort report how many they have examined; a count of matching
+/// documents examines all documents.
 fn direct_steps(collection: &Collection, plan: &Plan, verbosity: Verbosity) -> Result<Option<Vec<Step>>> {
     let stages = direct_stages(collection, plan);
-    // Only roles that may read the collection see a plan.
+    // A role that may not read the collection must not see a plan.
     grants::require(collection, Level::Read)?;
     if verbosity == Verbosity::Planned {
         let step = |_| Step { text: Vec::new(), stages: stages.clone(), run: None };
@@ -388,7 +395,8 @@ fn direct_steps(collection: &Collection, plan: &Plan, verbosity: Verbosity) -> R
         steps.push(step);
     }
     if plan.path == AccessPath::CountMatching {
-        let all = select::count_all(collection);
+        let query = Query::all()?;
+        let all = select::count_all(&session::search(collection, &query)?);
         for (step, stream) in steps.iter_mut().zip(reading::read(collection, &plan.destinations, &all)?) {
             let documents = MergedRows::new(vec![stream], Order::None).sum()?.unsigned_abs();
             if let Some((_, examined, _)) = &mut step.run {
@@ -399,7 +407,7 @@ fn direct_steps(collection: &Collection, plan: &Plan, verbosity: Verbosity) -> R
     Ok(Some(steps))
 }
 
-/// The step of a shard that has executed such a plan. `took`: milliseconds
+/// The step of a shard that has executed a plan without PostgreSQL's planner. `took`: milliseconds.
 fn direct_step(stages: &Json, path: AccessPath, run: &PipelineMeasurements, took: u64) -> Step {
     let found = if path == AccessPath::Scan { run.read } else { run.returned() };
     let examined = match path {
@@ -477,7 +485,7 @@ fn reason(collection: &Collection, keys: &KeyRanges, targets: usize) -> String {
     }
 }
 
-/// Prints an explanation with a line for each fact and for each step of a plan.
+/// Prints an explanation with one field or one line of a plan on each line.
 pub fn pretty(explained: &Json) -> String {
     let mut out = String::new();
     write_value(explained, 0, &mut out);

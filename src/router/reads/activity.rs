@@ -1,12 +1,12 @@
-//! The statements of the sessions of this database, as MongoDB's `$currentOp` shows operations. Of other roles PostgreSQL shows what it
-//! lets the caller see.
+//! The statements of the sessions of this database, as MongoDB's `$currentOp` shows operations. Of other roles' sessions, only those fields
+//! are shown that `pg_stat_activity` shows to the caller.
 
 use crate::pg::error::Result;
 use crate::pg::spi;
 use docshard_core::sql::param::Param;
 use serde_json::Value as Json;
 
-/// The operations. `idle`: also of sessions without a statement; `own_only`: only the caller's.
+/// The operations. `idle`: includes sessions that run no statement. `own_only`: only the caller's sessions.
 pub fn operations(idle: bool, own_only: bool) -> Result<Vec<Json>> {
     let rows = spi::query(
         "SELECT pg_catalog.json_strip_nulls(pg_catalog.json_build_object( \

@@ -7,28 +7,26 @@ use crate::pg::error::Result;
 use crate::pg::memory::stages::StageMemory;
 use crate::pg::stages;
 use crate::router::execute::{self, Documents};
-use crate::router::fresh_map::read_with_fresh_map;
 use crate::router::rows::ShardRow;
-use crate::router::sampling;
-use crate::router::session;
+use crate::router::source;
 use docshard_core::query::stage::{Collections, Input, Memory, Pipeline, Resources};
 use docshard_core::routing::model::Collection;
-use docshard_core::routing::plan::Allowed;
+use docshard_core::routing::plan::Read;
 use docshard_core::routing::plan::pipeline::{self, PlannedPipeline};
 use docshard_core::routing::request::options::{CountOptions, FindOptions};
 use docshard_core::routing::request::query::Query;
 use std::rc::Rc;
 
-/// What the pipelines of a statement share: memory, and other collections.
+/// What the pipelines of a statement share: the memory of the stages, and the access to other collections.
 #[derive(Clone)]
 pub struct Execution {
     pub resources: Resources,
-    /// true if stages may use temporary files
+    /// true: stages may use temporary files; false: more than MongoDB's limit of memory is an error
     pub on_disk: bool,
 }
 
 impl Execution {
-    /// Creates the memory of the stages. `on_disk`: they may use temporary files.
+    /// Creates the memory of the stages. `on_disk`: see the field.
     pub fn new(on_disk: bool, collections: Rc<dyn Collections>) -> Self {
         let memory: Rc<dyn Memory> = Rc::new(StageMemory::new(on_disk));
         Self { resources: Resources { memory, collections }, on_disk }
@@ -88,18 +86,16 @@ pub fn aggregate(
         let count = find::count(namespace, query, &CountOptions { skip: options.skip, limit: options.limit })?;
         return stages::StageResults::of_count(count.unsigned_abs(), pipeline, resources).map(Results);
     }
-    read_with_fresh_map(namespace, |collection| {
-        let Some(collection) = collection else {
-            return Results::over(find::find(namespace, query, options)?, pipeline, execution);
-        };
-        sampling::read(&collection, "aggregate", || query.text());
-        let search = session::search(&collection, query)?;
-        execute::unless_declined(Allowed::All(&session::declined()), |allowed| {
-            let planned = pipeline::plan(&search, options, (pipeline, *on_disk), allowed)?;
+    source::answer(
+        namespace,
+        (query, "aggregate"),
+        |search, allowed| {
+            let planned = pipeline::plan(search, options, (pipeline, *on_disk), allowed)?;
             let results = |documents| Results::over(documents, &planned.division.merging, execution);
-            documents(&collection, &planned)?.map(results).transpose()
-        })
-    })
+            documents(search.collection, &planned)?.map(results).transpose()
+        },
+        |source| Results::over(source.without_shards(query, Read::Find(options))?, pipeline, execution),
+    )
 }
 
 /// Sends the plan to the shards and returns their results; None if a shard declined.

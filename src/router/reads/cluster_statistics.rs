@@ -10,7 +10,7 @@ use docshard_core::routing::model::Collection;
 use serde_json::{Value as Json, json};
 use std::rc::Rc;
 
-/// The collections that the caller may read, of a database or of all.
+/// The collections that the caller may read, of one database or of all.
 pub fn readable(database: Option<&str>) -> Result<Vec<Rc<Collection>>> {
     let mut found = Vec::new();
     for database in databases(database)? {
@@ -32,7 +32,7 @@ fn databases(database: Option<&str>) -> Result<Vec<String>> {
     }
 }
 
-/// The number and size of the documents of each sharded collection on each shard.
+/// The number and size of the documents of each sharded collection that the caller may read, on each shard.
 pub fn distribution() -> Result<Vec<Json>> {
     let sharded = readable(None)?.into_iter().filter(|collection| !collection.key.is_unsharded());
     let describe = |collection: Rc<Collection>| {
@@ -45,7 +45,7 @@ pub fn distribution() -> Result<Vec<Json>> {
     sharded.map(describe).collect()
 }
 
-/// The collections and views of a database, or of all.
+/// Describes the collections and views of one database, or of all.
 pub fn catalog(database: Option<&str>, parts: CatalogParts) -> Result<Vec<Json>> {
     let mut described = Vec::new();
     for database in databases(database)? {

@@ -5,10 +5,10 @@
 
 use crate::catalog::cache;
 use crate::pg::error::Result;
-use crate::router::config;
 use crate::router::dispatch::reading;
 use crate::router::fresh_map::with_fresh_map;
 use crate::router::rows::LARGEST_NUMBER;
+use crate::router::source::Source;
 use docshard_core::routing::model::Collection;
 use docshard_core::routing::plan::Read;
 use docshard_core::routing::plan::conditions::Conditions;
@@ -21,7 +21,7 @@ use docshard_core::sql::record::parse_json;
 use docshard_core::values::key::KeyRanges;
 use serde_json::{Map, Value as Json, json};
 
-/// The documents of tables up to this size are counted.
+/// The size of the largest table whose documents are counted, in bytes.
 const COUNTED_BYTES: i64 = 32 * 1024 * 1024;
 
 /// The size of a collection on one shard.
@@ -52,20 +52,22 @@ pub fn collection(collection: &Collection) -> Result<Vec<Measured>> {
         let destinations = destination::destinations(&collection, &KeyRanges::all())?;
         let conditions = Conditions::new(&collection);
         let sql = format!(
-            "SELECT CASE WHEN s.few THEN n.documents ELSE c.reltuples::int8 END, \
-                    CASE WHEN s.few THEN n.bytes ELSE (c.reltuples * coalesce( \
+            "SELECT coalesce(s.estimated, n.documents), \
+                    CASE WHEN s.estimated IS NULL THEN n.bytes ELSE s.estimated * coalesce( \
                       (SELECT avg_width FROM pg_catalog.pg_stats WHERE schemaname = c.relnamespace::pg_catalog.regnamespace::text \
-                        AND tablename = c.relname AND attname = 'doc'), 0))::int8 END, \
+                        AND tablename = c.relname AND attname = 'doc'), 0) END, \
                     coalesce(pg_catalog.pg_table_size(c.oid), 0), \
                     (SELECT pg_catalog.json_object_agg(r.relname, pg_catalog.pg_relation_size(r.oid))::text \
                        FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class r ON r.oid = i.indexrelid \
                       WHERE i.indrelid = c.oid) \
              FROM pg_catalog.pg_class c \
-             CROSS JOIN LATERAL (SELECT c.reltuples < 0 OR pg_catalog.pg_relation_size(c.oid) <= {COUNTED_BYTES} AS few) s \
+             CROSS JOIN LATERAL (SELECT CASE WHEN pg_catalog.pg_relation_size(c.oid) > {COUNTED_BYTES} THEN {estimated} END \
+               AS estimated) s \
              LEFT JOIN LATERAL (SELECT pg_catalog.count(*) AS documents, \
                     coalesce(pg_catalog.sum(pg_catalog.octet_length({packed})), 0)::int8 AS bytes \
-                  FROM {table} t WHERE s.few) n ON true \
+                  FROM {table} t WHERE s.estimated IS NULL) n ON true \
              WHERE c.oid = '{table}'::regclass AND {check}",
+            estimated = sql::estimated_documents("c"),
             packed = sql::pack("t.doc"),
             table = collection.table(),
             check = conditions.sql()
@@ -88,21 +90,23 @@ pub fn collection(collection: &Collection) -> Result<Vec<Measured>> {
     })
 }
 
-/// Measures a collection on every shard that has chunks of it. One of the database `config`, in which nothing is stored, has one part; one
-/// that does not exist has none.
+/// Measures a collection on every shard that has chunks of it. A virtual collection has one part at its database, with no storage. The
+/// result is empty if there is no such collection.
 pub fn of_namespace(namespace: &str) -> Result<Vec<Measured>> {
-    if let Some(found) = cache::find(namespace)? {
-        return collection(&found);
+    let source = Source::of(namespace)?;
+    if let Some(found) = source.stored() {
+        return collection(found);
     }
+    let mut rows = source.without_shards(&Query::all()?, Read::Count(&CountOptions::default()))?.into_rows();
     let mut measured = Vec::new();
-    for mut stream in config::rows(namespace, &Query::all()?, Read::Count(&CountOptions::default()))? {
-        measured.extend(stream.next_row()?.map(|row| Measured {
-            shard: config::DATABASE.to_owned(),
+    while let Some(row) = rows.next_row()? {
+        measured.push(Measured {
+            shard: namespace.split_once('.').map_or(namespace, |(database, _)| database).to_owned(),
             documents: row.i64(0),
             bytes: row.i64(1),
             storage: 0,
             indexes: vec![("_id_".to_owned(), 0)],
-        }));
+        });
     }
     Ok(measured)
 }
@@ -112,7 +116,7 @@ fn indexes(collection: &Collection, sizes: &[u8]) -> Vec<(String, i64)> {
     let Ok(Json::Object(sizes)) = parse_json("measure", sizes) else { return Vec::new() };
     let mut named: Vec<(String, i64)> = vec![("_id_".to_owned(), 0)];
     for (relation, size) in &sizes {
-        // Another index has just been created or dropped.
+        // A relation is unknown if its index has just been created or dropped.
         let Some((name, _)) = collection.described(relation) else { continue };
         let size = size.as_i64().unwrap_or(0).clamp(0, LARGEST_NUMBER);
         match named.iter_mut().find(|(known, _)| *known == name) {
@@ -123,7 +127,7 @@ fn indexes(collection: &Collection, sizes: &[u8]) -> Vec<(String, i64)> {
     named
 }
 
-/// Returns the sizes of a collection as MongoDB's collStats does, in units of `scale` bytes; of all these shards together.
+/// Returns the sizes of these parts of a collection together, in units of `scale` bytes, as MongoDB's collStats does.
 pub fn sizes(parts: &[Measured], scale: i64) -> Json {
     let sum = |of: fn(&Measured) -> i64| parts.iter().map(of).sum::<i64>();
     let (documents, bytes) = (sum(|p| p.documents), sum(|p| p.bytes));

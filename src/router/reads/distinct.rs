@@ -1,11 +1,11 @@
-//! Returns the distinct values of a field. Each shard returns its own values in order; the router drops duplicates while it
-//! merges them. Those of a pipeline's documents are sorted here.
+//! Returns the distinct values of a field. Each shard returns its own values in order; the router drops duplicates while it merges them.
+//! The values of a pipeline's documents are sorted at the router.
 
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
 use crate::router::merged_rows::MergedRows;
 use crate::router::reads::aggregate::Results;
-use crate::router::reads::find;
+use crate::router::source;
 use docshard_core::query::distinct::Distinct;
 use docshard_core::query::stage::{Memory, Sorter};
 use docshard_core::routing::plan::Read;
@@ -68,10 +68,10 @@ fn is_new(last: &mut Option<Vec<u8>>, key: &[u8]) -> bool {
     is_new
 }
 
-/// Returns the distinct values of a field in the matching documents; arrays contribute their elements. Numbers are
-/// compared by value, strings by the collation. A collection that does not exist has none.
+/// Returns the distinct values of a field in the matching documents; arrays contribute their elements. Numbers are compared by value,
+/// strings by the collation. Empty for a collection that does not exist.
 pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Values> {
     Distinct::parse(field, &query.environment)?;
-    let rows = find::read(namespace, query, Read::Distinct(field))?.into_rows();
+    let rows = source::read(namespace, query, Read::Distinct(field))?.into_rows();
     Ok(Values { rows: Rows::OfShards(rows), last: None })
 }

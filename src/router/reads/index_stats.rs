@@ -23,7 +23,7 @@ pub struct IndexStats {
     /// index scans that PostgreSQL has started, one for each range of keys
     pub accesses: i64,
     pub bytes: i64,
-    /// when counting began, in microseconds since 2000; None: when the index was built on the shard
+    /// when counting began, in microseconds since 2000; None: the shard's statistics were never reset, so when the index was built there
     pub since: Option<i64>,
 }
 
@@ -34,7 +34,7 @@ impl IndexStats {
     }
 }
 
-/// Returns the statistics of every index on every shard that has chunks, by shard and in the order of the indexes.
+/// Returns the statistics of every index on every shard that has chunks, ordered by shard and then as the collection's indexes.
 pub fn of(namespace: &str) -> Result<Vec<IndexStats>> {
     let found = with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else { return Ok(None) };
@@ -58,10 +58,10 @@ pub fn of(namespace: &str) -> Result<Vec<IndexStats>> {
             for row in stream.rows()? {
                 let found = parse_json("index_stats", row.bytes(0)).unwrap_or_default();
                 let relation = found[0].as_str().unwrap_or_default();
-                // Another index has just been created or dropped.
+                // A relation is unknown if its index has just been created or dropped.
                 let Some((name, _)) = collection.described(relation) else { continue };
                 let Some(index) = indexes.iter_mut().find(|index| index.name == name) else { continue };
-                // Only writers read the index that enforces uniqueness.
+                // The scans of the index that enforces uniqueness are not counted: only writes read it.
                 if collection.index_of(relation).is_none_or(|index| names::unique(index.id) != relation) {
                     index.accesses = index.accesses.saturating_add(found[1].as_i64().unwrap_or(0));
                 }

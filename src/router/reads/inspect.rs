@@ -29,7 +29,7 @@ const FIELDS: [&str; 5] = ["problem", "_id", "details", "skey", "id"];
 /// changes a document's shard key without a pause, one read in about 14 sees it twice.
 const DUPLICATE_REREADS: usize = 5;
 
-/// Checks a collection and returns a report with at most `most` problems of each shard.
+/// Checks a collection. The report has at most `most` problems of each shard, and at most `most` duplicate `_id`s.
 pub fn collection(namespace: &str, most: usize) -> Result<Json> {
     let report = with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else { return Ok(None) };

@@ -1,7 +1,7 @@
 //! Reads a sample of a collection's documents, for advice on shard keys.
 //!
 //! Shards return whole pages of their tables, in the order of storage. The sample keeps a bounded number of documents: when there are more,
-//! every other one is dropped. All keys that were read can be counted nevertheless.
+//! every second one is dropped. The keys of all documents that were read can be counted nevertheless.
 
 use crate::catalog::cache;
 use crate::pg::error::Result;
@@ -19,10 +19,11 @@ use docshard_core::routing::protocol::sql;
 use docshard_core::values::document::raw;
 use docshard_core::values::key::{KeyPattern, KeyRanges};
 
-/// The most documents that a sample keeps, and their most bytes.
+/// A sample keeps at most this many documents, and at most this many bytes of them.
 const MAX_KEPT: usize = 20_000;
 const MAX_BYTES: usize = 64 << 20;
-/// In smaller tables, in pages, documents are chosen one by one: a few pages would be no sample.
+/// If the tables together have at most this many pages, documents are chosen one by one: the documents of a few pages would not be
+/// representative.
 const FEW_PAGES: i64 = 500;
 
 /// How many documents are read.
@@ -30,7 +31,7 @@ const FEW_PAGES: i64 = 500;
 pub enum Share {
     /// about this many, or all
     Documents(u64),
-    /// this part of them, from 0 to 1
+    /// this fraction of the documents, from 0 to 1
     Part(f64),
 }
 
@@ -42,7 +43,7 @@ pub struct Read {
     pub counted: Counted,
 }
 
-/// Reads documents of a collection, and counts their keys by a pattern.
+/// Reads a sample of a collection's documents. With a pattern, also counts the keys of all documents that are read.
 ///
 /// # Errors
 /// `NamespaceNotFound`, `Unauthorized`; `ShardKeyNotFound` for a document that cannot have the key.
@@ -59,16 +60,15 @@ pub fn read(namespace: &str, share: Share, pattern: Option<&KeyPattern>) -> Resu
     })
 }
 
-/// The numbers of pages and of documents of all tables, the latter by PostgreSQL's statistics if a table is large.
+/// The total numbers of pages and of documents. The documents of a large table are estimated from PostgreSQL's statistics.
 fn size(collection: &Collection, destinations: &[Destination]) -> Result<(i64, i64)> {
     let (conditions, table) = (Conditions::new(collection), collection.table());
     let sql = format!(
-        "SELECT s.pages, CASE WHEN s.pages <= {FEW_PAGES} OR c.reltuples < 0 OR c.relpages = 0 THEN (SELECT count(*) FROM {table}) \
-           ELSE (c.reltuples / c.relpages * s.pages)::int8 END \
-         FROM pg_catalog.pg_class c, LATERAL (SELECT pg_catalog.pg_relation_size(c.oid) \
-           / pg_catalog.current_setting('block_size')::int8) AS s (pages) \
-         WHERE c.oid = '{table}'::regclass AND {}",
-        conditions.sql()
+        "SELECT {pages}, coalesce(CASE WHEN {pages} > {FEW_PAGES} THEN {estimated} END, (SELECT count(*) FROM {table})) \
+         FROM pg_catalog.pg_class c WHERE c.oid = '{table}'::regclass AND {check}",
+        pages = sql::table_pages("c"),
+        estimated = sql::estimated_documents("c"),
+        check = conditions.sql()
     );
     let statement = conditions.into_statement(sql, TWO_NUMBERS);
     let (mut pages, mut documents) = (0_i64, 0_i64);
@@ -120,12 +120,13 @@ fn read_part(
     Ok(Read { sample, counted: counter.finish() })
 }
 
-/// Documents of a sample while it is read. The place of those of the present shard is their position there, from 1.
+/// The documents of a sample while it is read. Until [`Kept::end_shard`], the place of a document of the present shard is its position
+/// there, from 1.
 #[derive(Default)]
 struct Kept {
     documents: Vec<Sampled>,
     bytes: usize,
-    /// one in two to the power of this is kept
+    /// one document in 2^`halvings` is kept
     halvings: u32,
     seen: u64,
 }
@@ -150,9 +151,9 @@ impl Kept {
         }
     }
 
-    /// Makes the positions in a shard's table places from 0 to 1.
+    /// Turns the positions in the present shard's table into places between 0 and 1.
     fn end_shard(&mut self, documents: u64) {
-        // Positions begin with 1, and places of former shards are below.
+        // Positions begin with 1. The places of the shards before are less than 1.
         let scale = documents as f64 + 1.0;
         let of_shard = self.documents.iter_mut().rev().take_while(|document| document.place >= 1.0);
         of_shard.for_each(|document| document.place /= scale);

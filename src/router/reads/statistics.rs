@@ -15,7 +15,8 @@ use serde_json::{Value as Json, json};
 /// Microseconds from 1970 to 2000, where PostgreSQL's times begin.
 const EPOCH_US: i64 = 946_684_800_000_000;
 
-/// Returns the documents that describe a collection. One that does not exist has a document without sizes, and no indexes.
+/// Returns the documents of the stage `wanted`. For a collection that does not exist, `$collStats` has one document without sizes, and
+/// `$indexStats` has none.
 /// Errors: `NamespaceNotFound` if the number or the sizes of the documents of a missing collection are requested.
 pub fn documents(namespace: &str, wanted: &Statistics) -> Result<Vec<Vec<u8>>> {
     let described = match wanted {

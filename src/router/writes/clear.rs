@@ -14,7 +14,7 @@ use docshard_core::routing::plan::conditions::Conditions;
 use docshard_core::routing::plan::destination;
 use docshard_core::values::key::KeyRanges;
 
-/// The lock's number. It is one of the locks by which equal upserts are serialized.
+/// The lock's number. It is in the same space of numbers as the locks by which equal upserts are serialized.
 const REPLACEMENT: i64 = 28769;
 
 /// Deletes all documents of an unsharded collection. Creates the collection if it does not exist.

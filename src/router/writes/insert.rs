@@ -79,8 +79,8 @@ impl Storable {
         &self.id_key
     }
 
-    /// The home of a numbered insert that begins with this document: the same for each attempt, though each makes another `_id` if the
-    /// client has given none.
+    /// The home of a numbered insert that begins with this document. It is the same for each attempt, so it must not depend on an `_id`
+    /// that the client has not given: each attempt makes another one.
     fn home(&self, collection: &Collection) -> Result<Vec<u8>> {
         if self.has_given_id { self.shard_key(collection) } else { Ok(Vec::new()) }
     }
@@ -206,7 +206,7 @@ fn insert_from(collection: &Collection, sole: bool, incoming: &mut Incoming<'_>,
     }
 }
 
-/// Before the documents of a command are inserted: claims its number, unless the insert of the only one will.
+/// Claims a command's number before its documents are inserted. A single document with a given `_id` is excepted: its insert claims.
 pub fn claim(namespace: &str, documents: &[Storable]) -> Result<()> {
     match documents {
         [] => Ok(()),
@@ -277,7 +277,7 @@ pub fn insert_free(namespace: &str, documents: &[impl Borrow<Storable>]) -> Resu
     Ok(missing.into_iter().map(|(index, ())| index).collect())
 }
 
-/// Calls `insert` for each batch of documents and returns what it says of some of them, by their positions.
+/// Calls `insert` for each batch of documents. Returns all its results, each with the document's position among all documents.
 fn in_batches<D: Borrow<Storable>, T>(
     namespace: &str,
     documents: &[D],
@@ -388,7 +388,7 @@ fn insert_alone(collection: &Collection, document: &Storable, is_last: bool) -> 
     let mut packed = Vec::new();
     pack(&mut packed, document.parts(&key));
     let call = insertion(collection, packed);
-    // The function's result contains the `_id`, and the transaction cannot commit early with a result that is too large.
+    // The function's result contains the `_id`. If that is too large, the shard must not commit with the statement.
     let is_last = is_last && document.id_key.len() <= sole_call::MAX_RESULT;
     once::write(collection, &[destination], &key, is_last, call)
         .map_err(|error| duplicate_among(collection, std::slice::from_ref(document), error))?;
@@ -407,7 +407,7 @@ fn insert_batch(collection: &Collection, batch: &[impl Borrow<Storable>]) -> Res
     missing.into_iter().map(|index| Ok((index, taken_in(collection, batch[index].borrow(), &keys[index])?))).collect()
 }
 
-/// As [`insert_batch`], without the reasons; also returns the shard keys of all documents.
+/// As [`insert_batch`], without the errors; also returns the shard keys of all documents.
 fn insert_where_free(collection: &Collection, batch: &[impl Borrow<Storable>]) -> Result<(Vec<usize>, Vec<Vec<u8>>)> {
     let keys = batch.iter().map(|document| document.borrow().shard_key(collection)).collect::<Result<Vec<_>>>()?;
     let mut by_shard: BTreeMap<ShardId, Vec<usize>> = BTreeMap::new();
@@ -473,7 +473,7 @@ fn inserted(group: &[usize], written: &Written) -> u64 {
     }
 }
 
-/// Returns the positions of the documents that were not inserted; of equal keys, the first was.
+/// Returns the positions of the documents that were not inserted. If documents have equal keys, only the first can have been inserted.
 fn not_inserted(batch: &[impl Borrow<Storable>], keys: &[Vec<u8>], group: &[usize], written: &Written) -> Vec<usize> {
     if let [index] = group {
         return vec![*index];

@@ -1,9 +1,9 @@
 //! Updates many documents, each by its key: one statement for each shard, so that a batch takes one round trip, or two if it goes to several
 //! shards and finds documents by an index. `$merge` writes its documents this way.
 //!
-//! The key is the shard key with `_id`, or all fields of a unique index that is not partial and, if the collection is sharded, the shard key.
-//! At most one document has the key. By an index, the statement first finds the document, in its own snapshot, and then updates it by shard
-//! key and `_id`, if its newest version still matches the query.
+//! The key is the shard key with `_id`, or all fields of a unique index that is not partial and, if the collection is sharded, the shard
+//! key. At most one document has the key. With a unique index, the statement first finds the document, in its own snapshot, and then
+//! updates it by shard key and `_id`, if its newest version still matches the query.
 
 use crate::catalog::collections::duplicate;
 use crate::catalog::collections::namespace::check_writable;
@@ -43,7 +43,8 @@ pub enum KeyedOutcome {
     Matched,
     /// there is none
     Missing,
-    /// nothing was done: the query does not name the document's key, or the document has changed since it was found
+    /// nothing was done: the query does not name the document's key, or names it otherwise than the batch's first query does, or the
+    /// document has changed since it was found
     NotKeyed,
 }
 
@@ -72,7 +73,8 @@ enum Access<'a> {
 struct Key {
     skey: Vec<u8>,
     filter: Option<String>,
-    /// the `_id`, if there is one; by an index the keys of its columns, and the ends of the ranges of entries
+    /// for [`Access::Index`]: the keys of the index's columns, then both ends of each range of entries; otherwise the `_id`, if the key has
+    /// one
     values: Vec<Vec<u8>>,
 }
 
@@ -152,7 +154,7 @@ fn update_in(collection: &Collection, updates: &[KeyedUpdate]) -> Result<Vec<Key
     let (positions, statements): (Vec<_>, Vec<_>) =
         groups.into_values().map(|group| group.into_statement(collection, access)).unzip();
     let written = match access {
-        // The function that updates a document locks and checks, but that comes after the search.
+        // The function that updates a document locks and checks by itself, but only after the search.
         Access::Index(_) => writing::write(collection, &destinations, &range, |at| &statements[at])?,
         _ => writing::write_checked(collection, &destinations, &range, false, |at| &statements[at])?,
     };
@@ -163,7 +165,7 @@ fn update_in(collection: &Collection, updates: &[KeyedUpdate]) -> Result<Vec<Key
         for (position, row) in positions.into_iter().zip(&written.rows) {
             outcomes[position] = match row.i64(0) {
                 NOT_FOUND => KeyedOutcome::Missing,
-                // It was found by the index.
+                // The index found the document, but it has changed since.
                 0 if matches!(access, Access::Index(_)) => KeyedOutcome::NotKeyed,
                 0 => KeyedOutcome::Missing,
                 _ => KeyedOutcome::Matched,
@@ -173,11 +175,11 @@ fn update_in(collection: &Collection, updates: &[KeyedUpdate]) -> Result<Vec<Key
     Ok(outcomes)
 }
 
-/// The answer for an update whose document was not found by an index. Other answers are those of `update_document`.
+/// The answer for an update whose document the index did not find. Other answers are those of `update_document`.
 const NOT_FOUND: i64 = -1;
 
 impl Group {
-    /// The statement, whose rows are the answers in order.
+    /// Returns the updates' positions, and the statement. Its rows are the answers in the same order.
     fn into_statement(self, collection: &Collection, access: Access<'_>) -> (Vec<usize>, Statement) {
         let Self { positions, skeys, filters, updates, values } = self;
         let fixed = collection.key.fields.iter().map(|(path, _)| path.clone()).collect();
@@ -191,7 +193,7 @@ impl Group {
             arrays += &format!(", ${}::bytea[]", params.len());
         }
         let update = |skey, id| UpdateDocument::for_rows(collection.id, [skey, id, "u.filter", "u.change", "$6"]);
-        // An empty filter is none.
+        // An empty text stands for no filter.
         let rows = format!(
             "(SELECT skey, CASE WHEN filter <> '' THEN filter END AS filter, change{columns} \
              FROM unnest($3::bytea[], $4::text[], $5::text[]{arrays}) AS t (skey, filter, change{columns})) u"

@@ -46,7 +46,7 @@ const BEFORE: usize = 2;
 const AFTER: usize = 3;
 const MODIFIED: usize = 4;
 const MOVES: usize = 5;
-/// see [`statement`]
+/// The argument `beyond` of [`statement`].
 pub const BEYOND: usize = 6;
 
 const UPDATED: &[Column] = &{
@@ -75,8 +75,8 @@ fn matched(write: &Write<'_>, target: &WriteTarget<'_>) -> Result<(String, Condi
     Ok((sql, conditions))
 }
 
-/// Like [`matched`], by an index that has the order of the sort, so that only the first document is read. Locks the first
-/// document of the b-tree and then the first of the entries, and returns the first of the two.
+/// Like [`matched`], by an index that has the order of the sort, so that only the first document is read; None if there is none. The SQL
+/// locks the first document of the b-tree and then the first of the entries, and returns the first of the two.
 fn matched_in_order(write: &Write<'_>, target: &WriteTarget<'_>) -> Option<(String, Conditions)> {
     let (sort, text) = write.sort.as_ref().filter(|_| target.is_by_filter())?;
     let collection = target.search.collection;
@@ -113,8 +113,8 @@ fn matched_in_order(write: &Write<'_>, target: &WriteTarget<'_>) -> Option<(Stri
     Some((sql, conditions))
 }
 
-/// Returns the statement that changes the document which the common table `matched` finds and locks. Its result has at most one
-/// row. `beyond`: a column of `matched`, or an expression, that is returned as it is. A row of `matched` without a document is
+/// Returns the statement that changes the document which the common table `matched` finds and locks. Its result has at most one row.
+/// `beyond`: a column of `matched`, or an expression; it becomes the result's column [`BEYOND`]. A row of `matched` without a document is
 /// returned, too.
 pub fn statement(
     collection: &Collection,

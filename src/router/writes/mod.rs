@@ -1,9 +1,9 @@
 //! Writes, and the search for the documents that they write.
 //!
 //! * [`once`]: claims the numbers of writes that are executed once.
-//! * [`insert`]. [`modify`] updates, replaces and deletes documents: [`modification`] has the parsed updates, [`target`] finds shards and
-//!   documents; [`locked`], [`skip_locked`], [`upsert`] are its special cases, [`keyed_updates`] many updates by key.
-//! * [`clear`]: deletes all documents; [`expiry`]: those whose time has come.
+//! * [`insert`] inserts documents. [`modify`] updates, replaces and deletes them: [`modification`] has the parsed updates, [`target`] finds
+//!   shards and documents; [`locked`], [`skip_locked`], [`upsert`] are special cases. [`keyed_updates`] updates many documents by key.
+//! * [`clear`] deletes all documents, [`expiry`] those that have expired.
 
 pub mod clear;
 pub mod expiry;

@@ -12,25 +12,25 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Programs send the same updates again and again; this many are cached.
-const MOST_KEPT: usize = 8;
-/// Longer updates, in bytes, are not cached.
-const LONGEST_KEPT: usize = 1024;
+/// The largest number of updates that are cached: programs send the same updates again and again.
+const MAX_KEPT: usize = 8;
+/// The length of the longest update that is cached, in bytes.
+const MAX_KEPT_BYTES: usize = 1024;
 
 thread_local! {
-    /// By style and text, and whether documents keep the order of fields.
-    static KEPT: RefCell<SmallCache<(Style, bool, String), Rc<Modification>, MOST_KEPT>> = const { RefCell::new(SmallCache::NONE) };
+    /// By style, whether documents keep the order of fields, and text.
+    static KEPT: RefCell<SmallCache<(Style, bool, String), Rc<Modification>, MAX_KEPT>> = const { RefCell::new(SmallCache::NONE) };
 }
 
-/// Returns the cached form of an update that has no array filters, collation and variables.
+/// Returns the cached form of an update that has no array filters, collation or variables; None if it is not cached.
 pub fn kept(update: &str, style: Style) -> Option<Rc<Modification>> {
     KEPT.with_borrow(|kept| {
         kept.find(|(known, ordered, text)| (*known, *ordered) == (style, keeps_order()) && text == update)
     })
 }
 
-/// Parses an update of the documents that `query` finds, or returns its cached form. `update` parses the text, and returns an equal text
-/// if fields are given twice.
+/// Parses an update of the documents that `query` finds, or returns its cached form. `update` parses the text. If the text gives a field
+/// twice, it also returns an equivalent text that does not.
 pub fn parse<'u>(
     text: &str,
     update: impl FnOnce() -> Result<(Cow<'u, Json>, Option<String>)>,
@@ -38,7 +38,7 @@ pub fn parse<'u>(
     array_filters: Option<&Json>,
     query: &Query,
 ) -> Result<Rc<Modification>> {
-    let may_be_kept = array_filters.is_none() && query.environment.json().is_none() && text.len() <= LONGEST_KEPT;
+    let may_be_kept = array_filters.is_none() && query.environment.json().is_none() && text.len() <= MAX_KEPT_BYTES;
     if may_be_kept && let Some(known) = kept(text, style) {
         return Ok(known);
     }

@@ -1,8 +1,9 @@
 //! Updates, replaces and deletes documents.
 //!
-//! [`super::target`] finds the shards and, for a write of one document, the document. [`super::locked`] writes a
-//! document that the statement returns, or whose shard key may change; [`super::skip_locked`] finds one that is not locked. For other writes the shard gets either the key of the
-//! document, which it then writes without PostgreSQL's planner, or a statement that finds and writes the documents.
+//! [`super::target`] finds the shards and, for a write of one document, the document. [`super::locked`] writes a document that the
+//! statement returns, that a sort chooses, or whose shard key may change; [`super::skip_locked`] finds one that is not locked. For other
+//! writes the shard gets either the key of the document, and then writes it without PostgreSQL's planner, or a statement that finds and
+//! writes the documents.
 
 use super::locked;
 use super::once;
@@ -57,7 +58,7 @@ pub fn write(namespace: &str, write: &Write<'_>) -> Result<WriteResult> {
         .with_hint("Run the statement again."))
 }
 
-/// Makes one attempt. None if another one is needed, because another client has changed the document or inserted one meanwhile.
+/// Makes one attempt. None if another attempt is needed because another client has changed the document or inserted one meanwhile.
 fn write_once(
     collection: &Collection,
     write: &Write<'_>,
@@ -96,7 +97,7 @@ fn locks_document(collection: &Collection, write: &Write<'_>) -> bool {
     write.images || !write.many && (write.sort.is_some() || may_move())
 }
 
-/// The key, if the write is one call for the document of a key: see [`write_directly`].
+/// The key of the document if [`write_directly`] sends the write as one call by this key; otherwise None.
 fn written_key(collection: &Collection, write: &Write<'_>) -> Result<Option<DocumentKey>> {
     if write.many || write.upsert || write.skip_locked || locks_document(collection, write) {
         return Ok(None);
@@ -177,8 +178,8 @@ pub(in crate::router) fn delete_by_key(
     Ok(WriteResult { matched, ..WriteResult::default() })
 }
 
-/// The statement returns how many documents matched and how many changed. It locks a single document first, so that it finds
-/// another one if that changes meanwhile.
+/// The statement returns how many documents matched and how many changed. For one document, it locks the document before the update. If the
+/// document changes meanwhile and no longer matches, it finds another.
 fn update_statement(write: &Write<'_>, modification: &Modification, target: &WriteTarget<'_>) -> Result<Statement> {
     let collection = target.search.collection;
     let mut conditions = target.conditions()?;

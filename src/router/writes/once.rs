@@ -2,14 +2,15 @@
 //!
 //! * A write to one document whose key is known has that key as its home. The shard's function claims and writes in one call, so that no
 //!   round trip is added.
-//! * Another write of one operation claims, before it reads, at the least key that it can concern by its text alone. So does one whose key
-//!   follows from more, such as the time. That is the same key where both apply. Of a key that is too long for any document, its beginning.
-//! * A command of several operations claims before the first one: inserts at the first document's key, others at the collection's least
-//!   one.
+//! * Every other write of one operation claims before it reads. Its home is the least key that it can concern according to its text alone,
+//!   cut to the length of the longest key. If the text names the key, this is the home of the first case, too. A write whose key follows
+//!   from more than the text, such as the time, also claims this way.
+//! * A command of several operations claims before the first one: at the first document's key if this is an insert with a given `_id`, else
+//!   at the collection's least key.
 //!
-//! In the last two cases the reply is stored beside the number before the commit.
+//! In the last two cases the reply is stored beside the number, in the same transaction.
 //!
-//! A shard of an earlier release knows no claims (42883). Then the command runs without one, as in that release.
+//! A shard of an earlier release has no function for claims (42883). Then the command runs without a claim, as in that release.
 
 use crate::catalog::collections::collection;
 use crate::pg::error::{Error, Result};
@@ -30,7 +31,7 @@ use docshard_core::routing::protocol::once::{
 use docshard_core::routing::request::query::Query;
 use docshard_core::values::key::MAX_KEY_BYTES;
 
-/// The session of a client of the present role. Another role's session with the same UUID is another one.
+/// The session of a client of the present role. The same UUID under another role is another session.
 pub fn session_of(id: [u8; 16]) -> Session {
     let mut session = Session::default();
     let (role, uuid) = session.split_at_mut(4);
@@ -39,7 +40,7 @@ pub fn session_of(id: [u8; 16]) -> Session {
     session
 }
 
-/// Stores the reply, if the claim waits for it, and it is not too large.
+/// Stores the reply of a claimed number, unless it is larger than [`MAX_REPLY`].
 pub fn remember(numbered: &Numbered, reply: &[u8]) -> Result<()> {
     let Some((number, Home { namespace, collection, token, destination })) = numbered.home() else { return Ok(()) };
     if reply.len() > MAX_REPLY {
@@ -54,7 +55,7 @@ pub fn remember(numbered: &Numbered, reply: &[u8]) -> Result<()> {
     })
 }
 
-/// The error that ends a command which was executed before. What became of it is [`Numbered::executed`].
+/// The error that ends an attempt of a command which was executed before. [`Numbered::executed`] has the outcome.
 fn executed(outcome: ClaimOutcome) -> Error {
     set(State::Executed(outcome));
     Error::new(Kind::InternalError, "the numbered write was executed before")
@@ -79,8 +80,8 @@ fn claim(collection: &Collection, home: &[u8]) -> Result<()> {
     }
 }
 
-/// Before the only operation of a command reads or writes: claims at its home, the least key that it can concern by its text, unless the
-/// operation writes by a key, its home, and so claims by itself.
+/// Claims before an operation reads or writes, at the least key that the operation can concern according to its text. Does nothing if the
+/// operation is the whole command and writes by that very key: then the write itself claims.
 pub(super) fn claim_for(
     collection: &Collection,
     query: &Query,
@@ -100,12 +101,12 @@ pub fn may_claim_by_itself() -> bool {
     unclaimed().is_some_and(|(_, is_single)| is_single)
 }
 
-/// Before the operations of a command: claims at the collection's least key. `creates`: the collection is made if there is none.
+/// Claims at the collection's least key, before the operations of a command. `creates`: the collection is created if there is none.
 pub fn claim_for_all(namespace: &str, creates: bool) -> Result<()> {
     claim_at(namespace, creates, |_| Ok(Vec::new()))
 }
 
-/// As [`claim_for_all`], at this key.
+/// As [`claim_for_all`], at the key that `home` returns.
 pub fn claim_at(namespace: &str, creates: bool, home: impl Fn(&Collection) -> Result<Vec<u8>>) -> Result<()> {
     if unclaimed().is_none() {
         return Ok(());
@@ -146,7 +147,8 @@ impl Once for DeleteDocument<'_> {
     }
 }
 
-/// Sends a call that writes one document of a key, which claims the number if the command has one; returns its answer.
+/// Sends a call that writes the document of a key; returns its answer. If the command is a numbered one with a single operation, the call
+/// also claims its number.
 pub(super) fn write(
     collection: &Collection,
     destinations: &[Destination],

@@ -4,12 +4,12 @@
 //! without waiting, as `FOR UPDATE SKIP LOCKED` of PostgreSQL does. The first one that it gets is written by the same
 //! statement. What is locked is the newest version, which must still match the filter and have its place in the sort.
 //!
-//! With several shards, each first returns the place of its first match, locked or not. Then the shard that has the least place
-//! takes a document, but none beyond the least place of the other shards. If all of those are locked it returns the place of the
-//! next one, and the next shard is the one that has the least place by then. So every document before the one that is taken was
-//! locked when it was tried, and no other document is ever locked. Without a sort all places are equal.
+//! With several shards, each first returns the place of its first match, locked or not. Then the shard with the least place takes a
+//! document, but none beyond the least place of the other shards. If all documents up to that bound are locked, it returns the place of its
+//! next one, and the shard that now has the least place is tried. So every document before the one that is taken was locked when it was
+//! tried, and no other document is ever locked. Without a sort all places are equal.
 //!
-//! A shard that had no document to lock is left as if it had not been asked, so that it takes no part in the commit.
+//! If a shard had no document to lock, its part of the transaction is undone, so that it takes no part in the commit.
 
 use crate::catalog::cache;
 use crate::pg::error::{Error, Result};
@@ -40,7 +40,7 @@ const BOUNDED_ATTEMPTS: usize = 32;
 /// A row with a place.
 const PLACE: &[Column] = &[Column::BYTES];
 
-/// A shard that may have a document, and the least place that this one can have.
+/// A shard that may have a document, and the least place that this document can have.
 struct Head {
     place: Vec<u8>,
     destination: Destination,
@@ -155,8 +155,8 @@ fn statement(search: &Search<'_>, write: &Write<'_>, bound: Option<&Vec<u8>>) ->
     Ok(locked::statement(collection, write, &matched, conditions, "w.beyond"))
 }
 
-/// Returns the SELECT of the keys and places of matching documents in the order of the sort, which reads no more than is fetched
-/// if an index has this order.
+/// Returns the SELECT of the keys and places of matching documents in the order of the sort. If an index has this order, it reads only the
+/// rows that are fetched.
 fn candidates(search: &Search<'_>, write: &Write<'_>) -> Result<(String, Conditions)> {
     let (collection, table) = (search.collection, search.collection.table());
     let by_key = DocumentKey::of_search(search).is_some();

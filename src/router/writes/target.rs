@@ -1,10 +1,9 @@
 //! Finds the target of a write: shards, and for a write of one document the document.
 //!
-//! A write of many documents goes to every shard that the filter concerns. A write of one document goes to the only such shard,
-//! if there is only one. If there are several, the write has two phases: first all of them return a candidate at the same time;
-//! then the write is confined to the shard key and `_id` of one candidate, with a sort the first one. The shard checks the
-//! filter, and the candidate's place in the order, once more. If the candidate has changed meanwhile, nothing is written, and
-//! the caller searches again.
+//! A write of many documents goes to every shard that the filter concerns. A write of one document goes to the only such shard, if there is
+//! only one. If there are several, the write has two phases: first all of them return a candidate at the same time; then the write is
+//! confined to the shard key and `_id` of one candidate. With a sort this is the first candidate. The shard checks the filter, and the
+//! candidate's place in the order, once more. If the candidate has changed meanwhile, nothing is written, and the caller searches again.
 
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
@@ -139,7 +138,7 @@ pub fn matches_anywhere(collection: &Collection, query: &Query) -> Result<bool> 
     any_candidate(session::search(collection, query)?).map(|found| found.is_some())
 }
 
-/// Looks for a matching document on all shards.
+/// Looks for a matching document on all shards; None if there is none.
 fn any_candidate(search: Search<'_>) -> Result<Option<WriteTarget<'_>>> {
     let plan = plan::candidate(&search)?;
     let streams = execute::rows(search.collection, &plan)?.unwrap_or_default();
@@ -152,9 +151,9 @@ fn any_candidate(search: Search<'_>) -> Result<Option<WriteTarget<'_>>> {
     Ok(None)
 }
 
-/// Chooses a shard that has a matching document. If many clients take documents that match the same filter, for example jobs,
-/// all of them find the same candidate. So after a miss the write is sent with the filter instead, to a shard that depends on
-/// the process, and that shard can skip locked documents.
+/// Chooses a shard that has a matching document; None if none has. If many clients take documents that match the same filter, for example
+/// jobs, all of them find the same candidate. So after a miss the write is sent with the filter instead, to a shard that depends on the
+/// process, and that shard can skip locked documents.
 fn any_shard(search: Search<'_>, misses: usize) -> Result<Option<WriteTarget<'_>>> {
     let plan = plan::candidate(&search)?;
     let streams = execute::rows(search.collection, &plan)?.unwrap_or_default();
@@ -172,7 +171,7 @@ fn any_shard(search: Search<'_>, misses: usize) -> Result<Option<WriteTarget<'_>
     Ok(target.map(|target| WriteTarget { has_candidate: true, ..target }))
 }
 
-/// Finds the first document in an order.
+/// Finds the first matching document in an order; None if there is none.
 fn first_candidate<'a>(search: Search<'a>, sort: &(Sort, String)) -> Result<Option<WriteTarget<'a>>> {
     let (collection, query) = (search.collection, search.query);
     let projection = key_projection(collection);

@@ -24,9 +24,9 @@ use docshard_core::routing::request::query::Query;
 use docshard_core::values::document::{normalise, raw};
 use docshard_core::values::key::encode::{encode_value, hash_encoded};
 
-/// Builds the new document from the filter and the update, and inserts it. None: the caller must try the whole upsert again, because
-/// a document matches the filter by now, or because the new document's key exists. If the key exists at the second try, too, that is
-/// an error.
+/// Builds the new document from the filter and the update, and inserts it. None: the caller must run the whole upsert again, because a
+/// document matches the filter by now, or because the new document's key exists. If the key also exists in a later attempt, that is an
+/// error.
 pub fn insert(
     collection: &Collection,
     query: &Query,

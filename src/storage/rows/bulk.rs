@@ -4,6 +4,7 @@
 //! [`log_pages`] does in advance.
 
 use super::capture;
+use super::trigger::are_own;
 use crate::pg::error::Result;
 use crate::storage::open_looked_up;
 use crate::storage::scan::visit_tuple;
@@ -40,15 +41,15 @@ pub fn is_plain(table: pg_sys::Oid) -> bool {
         let rel = open_looked_up(table, pg_sys::AccessShareLock);
         let triggers = (*rel).trigdesc;
         let plain = std::ptr::eq((*rel).rd_tableam, pg_sys::GetHeapamTableAmRoutine())
-            && (triggers.is_null() || (*triggers).numtriggers <= 1)
+            && (triggers.is_null() || are_own(&*triggers))
             && (*rel).rd_rules.is_null();
         pg_sys::table_close(rel, pg_sys::AccessShareLock as i32);
         plain
     }
 }
 
-/// Deletes the visible rows at these places and returns their number. Another row may have taken a place meanwhile, so it skips
-/// rows whose shard key is not wanted. The caller has excluded other writers. Captures like the trigger.
+/// Deletes the visible rows at these places and returns their number. As another row may have taken a place meanwhile, it skips rows whose
+/// shard key is not wanted. The caller must have excluded other writers. Deleted rows are captured as by the trigger.
 pub fn delete(collection: i32, table: pg_sys::Oid, places: Places<'_>, wanted: impl Fn(&[u8]) -> bool) -> Result<u64> {
     let captured = capture::is_captured(collection)?;
     let mut deleted = 0;
@@ -93,7 +94,7 @@ pub fn delete(collection: i32, table: pg_sys::Oid, places: Places<'_>, wanted: i
     Ok(deleted)
 }
 
-/// Returns the visible tuples of a page, which stay in place.
+/// Returns the visible tuples of a page at these lines. They point into the page.
 ///
 /// # Safety
 /// The buffer holds that block of the table and is pinned, for as long as the tuples are used.
@@ -106,13 +107,12 @@ unsafe fn visible(
 ) -> Vec<pg_sys::HeapTupleData> {
     const LP_NORMAL: u32 = 1;
     // SAFETY: promised by the caller; the page is locked while its lines are read, and a line is checked to have a tuple first.
-    // An ERROR, which hardly anything here can raise, unwinds from the boundary while the page is locked; PostgreSQL's abort
-    // releases the lock.
+    // If anything here raises an ERROR, it unwinds from the boundary while the page is locked; PostgreSQL's abort releases the lock.
     unsafe {
         pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_SHARE as c_int);
         let page = pg_sys::BufferGetPage(buffer);
         let most = pg_sys::PageGetMaxOffsetNumber(page);
-        // Made outside the boundary, so that nothing inside has to be dropped.
+        // Allocated outside of the boundary, because an ERROR skips destructors inside.
         let mut tuples = Vec::with_capacity(lines.len());
         pg_sys::ffi::pg_guard_ffi_boundary(|| {
             for line in lines.iter().copied().filter(|line| (1..=most).contains(line)) {
@@ -137,8 +137,8 @@ unsafe fn visible(
     }
 }
 
-/// Writes into the WAL, as a whole, the pages of these places whose next change would log the whole page, and flushes the WAL.
-/// The deletes then need little WAL. Changes nothing in the table.
+/// Logs the pages of these places as a whole, and flushes the WAL. It logs only pages whose next change would log the whole page; the
+/// deletes then need little WAL. Changes no row.
 pub fn log_pages(table: pg_sys::Oid, places: Places<'_>) {
     // SAFETY: the table is open; each buffer is pinned and locked exclusively while its page is read and logged, and unlocked
     // afterwards; the calls are in a critical section, as WAL logging requires, and none of them raises.
@@ -170,5 +170,32 @@ pub fn log_pages(table: pg_sys::Oid, places: Places<'_>) {
             pg_sys::XLogFlush(end);
         }
         pg_sys::table_close(rel, pg_sys::AccessShareLock as i32);
+    }
+}
+
+#[cfg(any(test, feature = "pg_test"))]
+#[pgrx::pg_schema]
+mod tests {
+    use super::*;
+    use pgrx::{Spi, pg_test};
+
+    fn table() -> pg_sys::Oid {
+        Spi::get_one("SELECT \"table\"::regclass::oid FROM docshard.collections WHERE namespace = 'bulk.t'")
+            .unwrap()
+            .unwrap()
+    }
+
+    #[pg_test]
+    fn a_collection_is_plain_until_it_has_a_trigger_of_a_user() {
+        Spi::run("SELECT docshard.insert_one('bulk.t', '{}')").unwrap();
+        assert!(is_plain(table()));
+        let relation: String =
+            Spi::get_one(&format!("SELECT '{}'::oid::regclass::text", table().to_u32())).unwrap().unwrap();
+        Spi::run("ALTER EVENT TRIGGER docshard_check_changes DISABLE").unwrap();
+        Spi::run(&format!(
+            "CREATE TRIGGER a BEFORE DELETE ON {relation} EXECUTE FUNCTION suppress_redundant_updates_trigger()"
+        ))
+        .unwrap();
+        assert!(!is_plain(table()));
     }
 }

@@ -1,10 +1,10 @@
 //! Change capture: logs the keys of rows that change in a range that is being moved. Every write of a row of a collection calls
-//! this.
+//! this file.
 //!
 //! A writer calls `shard::writing::lock_and_check` first, which reads the captures with the newest snapshot under the
-//! collection's lock, and passes them to [`set`]. A move waits for the holders of that lock after it has committed its capture,
-//! so the captures are exact while the lock is held. A direct write to the table takes the lock and reads the captures here,
-//! once in each transaction.
+//! collection's lock, and passes them to [`set`]. After a move has committed its capture, it waits for the holders of that lock. So a
+//! writer that holds the lock knows all captures. A direct write to the table takes the lock and reads the captures here, once in each
+//! transaction.
 //!
 //! Invariant: a change in a captured range and its row of the log are written by the same (sub)transaction, which shares the
 //! move's lock. So a process that holds that lock exclusively sees every change, and its key in the log.
@@ -19,7 +19,7 @@ use crate::storage::scan::{self, Look, Value, by_int4};
 use docshard_core::error::{Kind, error};
 use std::cell::{Cell, RefCell};
 
-/// A range `[min, max)` that is being moved away from this shard.
+/// A range `[min, max)` of shard keys that is being moved away from this shard.
 #[derive(Clone, Debug)]
 pub struct Capture {
     pub migration: i64,
@@ -105,7 +105,7 @@ pub fn set(collection: i32, captures: Vec<Capture>) {
     CAPTURES.with_borrow_mut(|all| all.refresh().set(collection, captures));
 }
 
-/// Logs changes of the rows with these keys (skey, id) if they are captured; `WriteConflict` if the range has been handed over
+/// Logs changes of the rows with these keys (skey, id), if they are in a captured range. `WriteConflict` if the range was handed over
 /// meanwhile.
 pub(super) fn changed<'a>(collection: i32, keys: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Result<()> {
     if !is_captured(collection)? {
@@ -114,7 +114,7 @@ pub(super) fn changed<'a>(collection: i32, keys: impl IntoIterator<Item = (&'a [
     keys.into_iter().try_for_each(|(skey, id)| log_key(collection, skey, id))
 }
 
-/// Stops capturing this transaction's writes.
+/// Stops capturing and validating the writes of this transaction, which is a move's own.
 pub fn bypass() {
     BYPASS.set(Some(local_transaction()));
 }
@@ -140,7 +140,7 @@ pub(super) fn is_captured(collection: i32) -> Result<bool> {
     Ok(any)
 }
 
-/// Logs a change of a row, if it is captured.
+/// Logs a change of a row, if the row is in a captured range.
 pub(super) fn log_key(collection: i32, skey: &[u8], id: &[u8]) -> Result<()> {
     let captured = CAPTURES.with_borrow_mut(|all| all.refresh().get(collection).map(<[_]>::to_vec).unwrap_or_default());
     for capture in captured.iter().filter(|capture| capture.contains(skey)) {
@@ -154,7 +154,7 @@ pub(super) fn log_key(collection: i32, skey: &[u8], id: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Shares the move's lock. Usually `lock_and_check` has taken it already, unless it did not know of this change.
+/// Shares the move's lock. Usually `lock_and_check` has taken it already; not if it did not know that this row would change.
 fn share(collection: i32, migration: i64) -> Result<()> {
     if lock::is_held(Tag::Migration(migration), Mode::Shared) || fault::is_off("migration_lock") {
         return Ok(());

@@ -1,7 +1,7 @@
 //! Updates and deletes of rows that a scan has found.
 //!
-//! As in PostgreSQL's own statements, the version that the scan saw is changed. Only if another transaction has changed it
-//! meanwhile, the newest version is locked and checked again: locking every row first would double the work and its WAL.
+//! As in PostgreSQL's own statements, the row version that the scan saw is changed without locking it first, which would double the work
+//! and its WAL. Only if another transaction has changed it meanwhile, the newest version is locked and checked again.
 
 use super::row::{DOC, Purpose, fill};
 use super::writer::Writer;
@@ -23,7 +23,7 @@ pub enum Change {
     Delete,
 }
 
-/// A row that a scan of the running statement has found. The values of the columns stay in place while the row is changed.
+/// A row that a scan of the running statement has found. The columns' values stay in place while the row is changed.
 #[derive(Clone, Copy)]
 pub struct FoundRow {
     place: pg_sys::ItemPointerData,
@@ -63,7 +63,7 @@ impl FoundRow {
         unsafe { detoasted_bytes(self.columns[column]) }
     }
 
-    /// The same row with a detoasted document, so that it is detoasted only once.
+    /// The same row with a detoasted document, so that later uses need not detoast it again.
     pub(super) fn plain(&self) -> Self {
         let mut columns = self.columns;
         columns[DOC] = self.document().into_datum().expect("a document is not null");
@@ -129,11 +129,11 @@ impl Writer {
         }
     }
 
-    /// Changes the row as `accept` decides for its document, and returns `accept`'s second value. None: `accept` declines, or
-    /// the row is gone.
+    /// Changes the row as `accept` decides for its document, and returns `accept`'s second value. None if `accept` declines, or if the row
+    /// no longer exists.
     ///
-    /// Waits for a transaction that is changing the row, and calls `accept` again for the newest version; under REPEATABLE READ that
-    /// is a `WriteConflict` (40001). A row that does not change is not locked.
+    /// Waits for a transaction that is changing the row, and calls `accept` again for the newest version; under REPEATABLE READ it returns
+    /// `WriteConflict` (40001) instead. A row that `accept` does not change is not locked.
     pub fn change_found<T>(
         &mut self,
         found: &FoundRow,
@@ -184,8 +184,8 @@ impl Writer {
         }
     }
 
-    /// Reads the row at the place that a caller has named; None if it does not have these keys. A change of a place without a
-    /// row, or of a row with other index entries, would corrupt the table.
+    /// Reads the row at the place that a caller has named; None if there is no row with these keys. To change a place without a row, or a
+    /// row with other index entries, would corrupt the table.
     fn verify(&mut self, found: &FoundRow) -> Option<FoundRow> {
         let [seen, ..] = self.change_slots();
         // SAFETY: see the type's invariants; PostgreSQL checks that the place has a row. The change checks its version.
@@ -201,7 +201,7 @@ impl Writer {
         row.filter(|row| (row.skey(), row.id()) == (found.skey(), found.id()))
     }
 
-    /// Returns the slots for changes, and makes them first if there are none.
+    /// Returns the slots for changes, which are made at the first call.
     pub(super) fn change_slots(&mut self) -> [*mut pg_sys::TupleTableSlot; 3] {
         if let Some(slots) = self.change_slots {
             return slots;
@@ -211,6 +211,7 @@ impl Writer {
         slots
     }
 
+    /// Tries to change the version that the scan has found, without locking it first.
     fn attempt(&mut self, found: &FoundRow, change: &Change) -> Result<ChangeOutcome> {
         if matches!(change, Change::Nothing) {
             return Ok(ChangeOutcome::Changed);
@@ -273,7 +274,7 @@ impl Writer {
             use pg_sys::TM_Result as R;
             match result {
                 R::TM_Ok => Ok(ChangeOutcome::Changed),
-                // Invisible: the caller has named a place where an aborted or a running transaction has inserted a row.
+                // TM_Invisible: the caller has named the place of a row that an aborted or a running transaction has inserted.
                 R::TM_SelfModified | R::TM_Invisible => Ok(ChangeOutcome::Gone),
                 R::TM_Updated | R::TM_Deleted => Ok(ChangeOutcome::MustLock),
                 _ => Err(error!(Kind::InternalError, "unexpected answer {result} to a change of a row")),

@@ -1,15 +1,16 @@
 //! Makes heap-only updates possible although all secondary indexes are over expressions of the document.
 //!
 //! PostgreSQL writes no index entries for an update if no index uses a changed column (a heap-only tuple). All secondary indexes
-//! of a collection use the document, so every update would write to all of them. But entries need no change if their keys stay
-//! the same and, in a partial index, the existence of an entry does. This file compares both; then [`Unmentioned`] removes the
-//! document from the relation's cached set of indexed columns for one update.
+//! of a collection use the document, so every update would write to all of them. But an index needs no new entry if the entry's keys stay
+//! the same and, in a partial index, the row had an entry before if and only if it has one afterwards. This file compares the entries of
+//! both versions; if they are equal in all indexes, [`Unmentioned`] removes the document from the relation's cached set of indexed columns
+//! for one update.
 //!
 //! It is safe because all versions in a HOT chain then have equal entries in every index. An index that is being built, or is
 //! not valid, prevents it. CREATE INDEX CONCURRENTLY waits for transactions that opened the table before they knew the index, as
 //! the table's lock is held to the end of the transaction. If the relation's description was rebuilt during the comparison,
-//! there may be a new index, and PostgreSQL decides. From PostgreSQL 16 on, a summarizing index (BRIN) prevents no heap-only update;
-//! it is compared like the others. `tests/tests/heap_only_updates.rs` checks this with amcheck.
+//! there may be a new index; then the set is not changed, and the update writes index entries. From PostgreSQL 16 on, a summarizing index
+//! (BRIN) prevents no heap-only update; it is compared like the others. `tests/tests/heap_only_updates.rs` checks this with amcheck.
 
 use super::changing::FoundRow;
 use super::index::{Held, Index};
@@ -24,14 +25,15 @@ unsafe extern "C-unwind" {
     fn datum_image_eq(one: pg_sys::Datum, other: pg_sys::Datum, by_value: bool, length: c_int) -> bool;
 }
 
-/// The document's number in a set of columns.
+/// The document's number in PostgreSQL's sets of columns.
 const MEMBER: c_int = DOC as c_int + 1 - pg_sys::FirstLowInvalidHeapAttributeNumber;
 
 /// Keeps the document out of the relation's set of indexed columns until it is dropped.
 pub(super) struct Unmentioned {
     rel: pg_sys::Relation,
-    /// the set without the document, owned by the relation
+    /// the set without the document, which belongs to the relation
     columns: *mut pg_sys::Bitmapset,
+    /// the original set, which is put back
     before: *mut pg_sys::Bitmapset,
 }
 
@@ -56,8 +58,8 @@ impl Unmentioned {
 
 impl Drop for Unmentioned {
     fn drop(&mut self) {
-        // SAFETY: a local variable of one update. The table is open, also while an ERROR unwinds: the abort comes later. A rebuild of its description has freed the replacement; then there is
-        // nothing to restore.
+        // SAFETY: a local variable of one update. The table is open, also while an ERROR unwinds, as the abort comes later. If its
+        // description was rebuilt, PostgreSQL has freed the replacement, and there is nothing to restore.
         unsafe {
             match version::indexed_columns(self.rel) {
                 Some(kept) if *kept == self.columns => {
@@ -85,8 +87,8 @@ unsafe fn is_mentioned(rel: pg_sys::Relation) -> bool {
 }
 
 impl Writer {
-    /// Returns a guard for an update of the old row to the new one, which has this document, if indexes use the document but no
-    /// index entry changes.
+    /// Returns a guard that makes an update of the old row to the new one, which has this document, heap-only. None if no index uses the
+    /// document, or if an index entry changes.
     ///
     /// # Safety
     /// The old row is one of the table, and is updated at once to that in the slot, or not at all.
@@ -99,7 +101,7 @@ impl Writer {
         let new = Held { slot: new, doc };
         // SAFETY: promised by the caller; the table is open and locked as long as the writer.
         unsafe {
-            // Functions of indexes may have handled invalidations, which rebuild the description.
+            // While index functions ran, invalidations may have been handled, which rebuild the description. Then `new` returns None.
             if is_mentioned(self.rel) && self.keeps_keys(old, new) { Unmentioned::new(self.rel) } else { None }
         }
     }
@@ -128,10 +130,10 @@ impl Writer {
     }
 
     /// # Safety
-    /// The rows are of the table, the index is one of its; the memory context is that of a row.
+    /// The rows and the index are the table's; the current memory context is that of a row.
     unsafe fn keeps_key(&self, index: &Index, old: Held<'_>, new: Held<'_>) -> bool {
-        // SAFETY: promised by the caller; the arrays have room for the columns of any index, and there is an expression for
-        // each that is none of the table's.
+        // SAFETY: promised by the caller; the arrays have room for the columns of any index. There is an expression for each index column
+        // that is not a column of the table.
         unsafe {
             let info = index.info;
             // The functions of an index that is being built may raise an error for the old document.
@@ -159,7 +161,7 @@ impl Writer {
                         expression += 1;
                         pg_sys::exprType(node.cast())
                     }
-                    // The old row's own value.
+                    // An update does not change the table's other columns.
                     Ok(column) if column != DOC + 1 => return true,
                     _ => return false,
                 };

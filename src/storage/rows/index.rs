@@ -1,5 +1,5 @@
-//! Computes the index entries of a row. PostgreSQL's executor prepares an index's expressions for each statement; expressions that are
-//! functions of the [`Owner`] are computed without it.
+//! Computes the index entries of a row. Expressions that call functions of the [`Owner`] are computed directly, because PostgreSQL's
+//! executor would prepare them again for each statement.
 
 use super::owner::{DirectFunction, FunctionResult, Owner};
 use super::row::DOC;
@@ -24,10 +24,11 @@ pub(super) struct Held<'a> {
 pub(super) struct Index {
     pub(super) rel: pg_sys::Relation,
     pub(super) info: *mut pg_sys::IndexInfo,
+    /// None: the executor computes the entries
     functions: Option<Rc<Functions>>,
 }
 
-/// The columns and the condition of an index, all of which are functions of the owner.
+/// The columns and the conditions of an index, all of which call functions of the owner.
 struct Functions {
     columns: Vec<Box<dyn DirectFunction>>,
     conditions: Vec<Box<dyn DirectFunction>>,
@@ -40,7 +41,7 @@ thread_local! {
 
 impl Index {
     /// # Safety
-    /// The index and its info are of a table that is open, and stay so as long as this is used.
+    /// The index and its info belong to an open table, and stay valid as long as this is used.
     pub(super) unsafe fn new(rel: pg_sys::Relation, info: *mut pg_sys::IndexInfo, owner: &Owner) -> Self {
         // SAFETY: promised by the caller.
         let functions = unsafe {
@@ -60,7 +61,7 @@ impl Index {
     /// True if the row gets an entry; false only for a partial index.
     ///
     /// # Safety
-    /// The row is of the table; the executor's state is the writer's, and the current memory context that of a row.
+    /// The row is the table's, the executor's state the writer's, and the current memory context that of a row.
     pub(super) unsafe fn holds(&self, row: Held<'_>, estate: *mut pg_sys::EState) -> bool {
         if let Some(functions) = &self.functions {
             return functions
@@ -108,8 +109,8 @@ impl Index {
         (values, nulls)
     }
 
-    /// True if both documents have the same entry, or none. It may be false although they have, if only computing the entries
-    /// would show it.
+    /// True only if both documents have equal entries, or none. May be false for equal entries, where only computing the entries would show
+    /// that they are equal.
     pub(super) fn sees_same(&self, one: &[u8], other: &[u8]) -> bool {
         let same = |all: &Rc<Functions>| all.columns.iter().chain(&all.conditions).all(|f| f.sees_same(one, other));
         self.functions.as_ref().is_some_and(same)
@@ -118,7 +119,7 @@ impl Index {
 
 impl Functions {
     /// # Safety
-    /// The info is that of an index, with its expressions.
+    /// The info describes an index with expressions.
     unsafe fn of(info: *mut pg_sys::IndexInfo, owner: &Owner) -> Option<Self> {
         // SAFETY: promised by the caller.
         unsafe {
@@ -135,7 +136,7 @@ impl Functions {
     }
 }
 
-/// Returns the owner's function that an expression calls.
+/// Returns the owner's function that an expression calls; None if the expression is anything else.
 ///
 /// # Safety
 /// It is an expression over a row of the owner's table.
@@ -180,7 +181,7 @@ unsafe fn is_document(mut node: *mut pg_sys::Node) -> bool {
     }
 }
 
-/// Returns the value of a constant, unless it is null or of another type.
+/// Returns the value of a constant; None if it is null or of another type, or if the node is not a constant.
 ///
 /// # Safety
 /// As [`is_document`].

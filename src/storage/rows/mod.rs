@@ -1,7 +1,7 @@
-//! All writes to collections' tables. Every write, except those of a move itself, is captured for moves ([`capture`]): those of
+//! All writes to collections' tables. Every write, except those of a move itself, is captured for moves ([`capture`]): writes of
 //! SQL statements by the tables' [`trigger`], all others by the [`Writer`] or by [`bulk`].
 //!
-//! Both check new documents by the collection's validator, too ([`validation`]).
+//! The trigger and the writer also check new documents by the collection's validator ([`validation`]).
 //!
 //! A writer executes one statement as PostgreSQL does for logical replication: it maintains indexes, constraints and triggers,
 //! and checks privileges, without parser, planner and executor. An update that changes no index entry writes none

@@ -2,13 +2,16 @@
 
 use std::ffi::CStr;
 
+/// The functions of a higher layer that index expressions call.
 pub struct Owner {
     /// the schema of the functions
     pub schema: &'static CStr,
-    /// returns an immutable function by name; it takes a document, a text and perhaps a number
+    /// finds a function
     pub function: LookUp,
 }
 
+/// Returns an immutable function by its name and its constant arguments: a text, and a number if the function has a third argument. None if
+/// there is no such function. Its first argument is the document.
 type LookUp = fn(name: &str, text: &str, number: Option<i32>) -> Option<Box<dyn DirectFunction>>;
 
 /// A function that is computed without PostgreSQL's executor.
@@ -16,8 +19,8 @@ pub trait DirectFunction {
     /// Returns the result for a document (jsonb's bytes). Raises the errors that the SQL function raises.
     fn answer(&self, doc: &[u8]) -> FunctionResult;
 
-    /// True if the results for both documents are the same. It may be false although they are, if only computing the results
-    /// would show it.
+    /// True only if the results for both documents are equal. May be false for equal results, where only computing them would show that
+    /// they are equal.
     fn sees_same(&self, one: &[u8], other: &[u8]) -> bool;
 }
 

@@ -4,7 +4,7 @@ use crate::pg::datum::jsonb::new_varlena;
 use pgrx::pg_sys;
 use std::ffi::CStr;
 
-/// The position of the column doc.
+/// The position of the column doc, from 0.
 pub(super) const DOC: usize = 2;
 
 /// The command that a writer executes.
@@ -44,6 +44,8 @@ pub struct TableRow<'a> {
     pub doc: &'a [u8],
 }
 
+/// Stores a copy of the row in a slot.
+///
 /// # Safety
 /// The slot is of a table with the columns skey, id and doc.
 pub(super) unsafe fn store(slot: *mut pg_sys::TupleTableSlot, row: &TableRow<'_>) {
@@ -51,6 +53,8 @@ pub(super) unsafe fn store(slot: *mut pg_sys::TupleTableSlot, row: &TableRow<'_>
     unsafe { fill(slot, [row.skey, row.id, row.doc].map(|value| new_varlena(value).into())) };
 }
 
+/// Stores a row of these values in a slot.
+///
 /// # Safety
 /// The slot is of a collection's table; the datums are of its columns' types, and stay while the slot is in use.
 pub(super) unsafe fn fill(slot: *mut pg_sys::TupleTableSlot, columns: [pg_sys::Datum; DOC + 1]) {

@@ -1,5 +1,5 @@
-//! The triggers of collections' tables. `capture` (AFTER … FOR EACH ROW) validates documents and captures changes of SQL statements, `refuse_truncate` (BEFORE
-//! TRUNCATE) refuses that. Both call the same function.
+//! The triggers of collections' tables. `capture` (AFTER … FOR EACH ROW) validates documents and captures changes of SQL statements.
+//! `refuse_truncate` (BEFORE TRUNCATE) refuses TRUNCATE. Both call the same function.
 
 use super::capture;
 use super::row::DOC;
@@ -12,10 +12,10 @@ use docshard_core::error::{Kind, error};
 use pgrx::{pg_guard, pg_sys};
 use std::ffi::CStr;
 
-/// The names of the triggers, in PostgreSQL's order.
+/// The names of the triggers, in alphabetical order, as PostgreSQL lists them.
 const NAMES: [&CStr; 2] = [c"capture", c"refuse_truncate"];
 
-/// True if these are docshard's triggers only. A table of docshard 0.2.0 has one.
+/// True if a table has only docshard's triggers. A table of docshard 0.2.0 has only the first one.
 ///
 /// # Safety
 /// The triggers of an open table.
@@ -27,7 +27,7 @@ pub(super) unsafe fn are_own(triggers: &pg_sys::TriggerDesc) -> bool {
     count <= NAMES.len() && NAMES.iter().take(count).enumerate().all(is_named)
 }
 
-/// Checks a new document by the collection's validator. One that stays as it is, while its keys change, is not checked.
+/// Checks a new document by the collection's validator. Does nothing if an update does not change the document.
 ///
 /// # Safety
 /// As for [`capture_change`].
@@ -51,7 +51,7 @@ unsafe fn validate(
 /// Validates a new row and captures a change of a row; `old` is null for INSERT, `new` for DELETE.
 ///
 /// # Safety
-/// The relation is open, and the tuples are null or of it.
+/// The relation is open, and the tuples are null or the relation's.
 unsafe fn capture_change(rel: pg_sys::Relation, old: pg_sys::HeapTuple, new: pg_sys::HeapTuple) -> Result<()> {
     // SAFETY: promised by the caller; the name ends with a zero byte.
     let name = unsafe { CStr::from_ptr((*(*rel).rd_rel).relname.data.as_ptr()) };
@@ -77,7 +77,7 @@ pub extern "C" fn pg_finfo_docshard_row_changed() -> *const pg_sys::Pg_finfo_rec
     &V1
 }
 
-/// The result of an AFTER trigger is ignored.
+/// The function of both triggers. PostgreSQL ignores its result.
 #[unsafe(no_mangle)]
 #[pg_guard]
 pub extern "C-unwind" fn docshard_row_changed(fcinfo: pg_sys::FunctionCallInfo) -> pg_sys::Datum {

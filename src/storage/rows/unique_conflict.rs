@@ -1,4 +1,4 @@
-//! Checks before an insert whether unique indexes other than the primary key have a conflicting row.
+//! Finds, before an insert, a row that conflicts with the new one in a unique index other than the primary key.
 
 use super::changing::FoundRow;
 use super::index::Held;
@@ -19,10 +19,10 @@ pub struct Conflict {
 }
 
 impl Writer {
-    /// Returns a key of the row that a row with another shard key or `_id` has in a unique index.
+    /// Returns a key of the row that another row, with another shard key or `_id`, has in a unique index; None if there is no such key.
     ///
-    /// It checks the current state, not a snapshot, and waits for transactions that insert or delete such a row. A concurrent insert
-    /// may still win; then inserting the row raises 23505.
+    /// It checks the current state, not a snapshot, and waits for transactions that insert or delete such a row. A concurrent transaction
+    /// may still insert one afterwards; then inserting the row raises 23505.
     pub fn conflict(&mut self, row: &TableRow<'_>) -> Option<Conflict> {
         let [met, _, offered] = self.change_slots();
         // SAFETY: see the type's invariants; as in `insert_by_index`. The slots are of the table's kind.
@@ -51,7 +51,7 @@ impl Writer {
     /// True if another row has the key.
     ///
     /// # Safety
-    /// The index is one of the table's, a unique one; the slot is of the table's kind.
+    /// The index is a unique one of the table; the slot is of the table's kind.
     unsafe fn conflicts(
         &self,
         index: pg_sys::Relation,
@@ -61,8 +61,8 @@ impl Writer {
     ) -> bool {
         loop {
             let (mut met, mut waits_for) = (false, None);
-            // SAFETY: promised by the caller; the b-tree's keys are bytea. The snapshot lives as long as the scan, which stores the
-            // transaction that is inserting or deleting the row in it.
+            // SAFETY: promised by the caller; the b-tree's keys are bytea. The snapshot lives as long as the scan, which stores in it the
+            // transaction that is inserting or deleting the row.
             unsafe {
                 let mut dirty =
                     pg_sys::SnapshotData { snapshot_type: pg_sys::SnapshotType::SNAPSHOT_DIRTY, ..Default::default() };

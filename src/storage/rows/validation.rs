@@ -1,11 +1,11 @@
 //! Validators of collections, as this shard has them: each document is checked where its row is written.
 //!
-//! A collection's validator stands beside its version, in `docshard_data.placement`, so a writer reads its number with the version, under
-//! the collection's lock ([`set`]). A change of the validator excludes writers. So while the lock is held the validator is the one that
-//! counts, whatever the router knows, and after a change has committed no document passes by the old one. A direct write to the table
-//! takes the lock and reads the number here, once in each transaction.
+//! This shard's copy of a collection's validator is in `docshard_data.placement`, in the row that also has the collection's version. A
+//! writer reads the validator's number together with the version, under the collection's lock ([`set`]). A change of the validator excludes
+//! writers. So a writer that holds the lock uses the present validator, whatever the router knows, and after a change has committed no
+//! document is checked by the old one. A direct write to the table takes the lock and reads the number here, once in each transaction.
 //!
-//! Rows of a move are not checked: their documents were stored before.
+//! Rows that a move writes are not checked: their documents were stored before.
 
 use super::capture;
 use crate::pg::error::{Result, server_log};
@@ -24,17 +24,18 @@ use docshard_core::values::key::encode::hash_encoded;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Columns of `docshard_data.placement`.
+/// Positions of columns of `docshard_data.placement`: the validator's number and its definition.
 const NUMBER: usize = 3;
 const DEFINITION: usize = 4;
 
-/// The number of parsed validators that a session caches.
+/// The largest number of parsed validators that a session caches.
 const MAX_CACHED: usize = 8;
 
-/// The number of each collection's validator that this transaction has read; None: it has none.
+/// What this transaction has read of the collections' validators.
 #[derive(Default)]
 struct Known {
     epoch: Epoch,
+    /// a collection, and the number of its validator; None: it has no validator
     of: Vec<(i32, Option<i64>)>,
 }
 
@@ -43,17 +44,17 @@ thread_local! {
     static PARSED: RefCell<SmallCache<(i32, i64), Rc<Validator>, MAX_CACHED>> = const { RefCell::new(SmallCache::NONE) };
 }
 
-/// The number of a validator: equal for equal definitions.
+/// The number of a validator, a hash of its definition: equal definitions have equal numbers.
 pub fn number_of(definition: &str) -> i64 {
     hash_encoded(definition.as_bytes())
 }
 
-/// The number of the validator in a row of `placement`.
+/// The number of the validator in a row of `placement`; None if the collection has no validator.
 pub fn number_in(row: &Columns<'_>) -> Option<i64> {
     row.opt_i64(NUMBER)
 }
 
-/// Sets which validator a collection has, as it was read under its lock.
+/// Sets the number of a collection's validator that was read under the collection's lock; None: it has no validator.
 pub fn set(collection: i32, number: Option<i64>) {
     KNOWN.with_borrow_mut(|known| {
         let now = epoch::now();
@@ -67,6 +68,7 @@ pub fn set(collection: i32, number: Option<i64>) {
     });
 }
 
+/// The number that this transaction has read; None: it has read none, Some(None): the collection has no validator.
 fn known(collection: i32) -> Option<Option<i64>> {
     KNOWN.with_borrow(|known| {
         let entry = known.of.iter().find(|(of, _)| *of == collection).filter(|_| known.epoch == epoch::now());
@@ -74,7 +76,7 @@ fn known(collection: i32) -> Option<Option<i64>> {
     })
 }
 
-/// The validator that counts for writes of this transaction to a collection now.
+/// The validator by which documents that this transaction writes to a collection must be checked; None: they need not be checked.
 pub(super) fn of(collection: i32) -> Result<Option<Rc<Validator>>> {
     let number = match known(collection) {
         Some(number) => number,
@@ -106,7 +108,7 @@ fn read<T>(collection: i32, visit: impl Fn(Columns<'_>) -> T) -> Result<Option<T
     Ok(found)
 }
 
-/// Checks a document that is to be stored; `before` is the one that it replaces.
+/// Checks a document before it is stored. `before` is the document that it replaces; None for an insert.
 ///
 /// # Errors
 /// `DocumentValidationFailure` (23514), with MongoDB's `errInfo` as its detail.
@@ -124,14 +126,15 @@ pub(super) fn check(validator: &Validator, before: Option<&[u8]>, after: &[u8]) 
     if validator.action == Action::Warn { Ok(()) } else { Err(validator::refused(Some(violation.info().to_string()))) }
 }
 
-/// The documents that are refused if they are inserted.
+/// The documents that the collection's validator would refuse if they were inserted. After [`MAX_REPORTS`] bytes of reports, further
+/// refused documents have no report.
 pub fn refused<'d>(collection: i32, documents: impl Iterator<Item = &'d [u8]>) -> Result<Refused> {
     let Some(validator) = of(collection)?.filter(|validator| validator.action != Action::Warn) else {
         return Ok(Refused::new());
     };
     let (mut refused, mut bytes) = (Refused::new(), 0);
     for (position, document) in documents.enumerate() {
-        let Some(document) = raw::document(document).filter(|document| validator.refuses_new(*document)) else {
+        let Some(document) = raw::document(document).filter(|document| validator.is_violated_by_new(*document)) else {
             continue;
         };
         let report = (bytes < MAX_REPORTS).then(|| validator.describe(document).info().to_string());

@@ -26,8 +26,8 @@ const CHUNK: usize = 1000;
 
 /// A table that is open for writing.
 ///
-/// Invariant: the pointers are PostgreSQL's objects, which `open` has created, and live until `finish`. After an ERROR PostgreSQL's
-/// abort releases everything; the writer has no drop.
+/// Invariant: the pointers are PostgreSQL's objects, which `open` has created and which live until `finish`. After an ERROR PostgreSQL's
+/// abort releases everything, so the writer has no `Drop`.
 pub struct Writer {
     collection: i32,
     pub(super) rel: pg_sys::Relation,
@@ -38,17 +38,17 @@ pub struct Writer {
     pub(super) purpose: Purpose,
     /// empty for deletes
     pub(super) indexes: Rc<[Index]>,
-    /// checks new documents, unless the trigger does
+    /// checks new documents; None if the collection has no validator, if the trigger checks them, or for deletes
     validator: Option<Rc<Validator>>,
-    /// slots for changes: the existing version, the locked one, the new one
+    /// slots for changes: the found version, the locked one, the new one
     pub(super) change_slots: Option<[*mut pg_sys::TupleTableSlot; 3]>,
     /// the slot of an old row for the comparison with the new one
     pub(super) compared: Option<*mut pg_sys::TupleTableSlot>,
 }
 
 impl Writer {
-    /// Opens a collection's table for the current user. If docshard's triggers are the only ones, none is fired, and the writer
-    /// captures. Raises PostgreSQL's errors for missing privileges and read-only transactions.
+    /// Opens a collection's table for the current user. If the table has no other triggers than docshard's, none is fired, and the writer
+    /// itself captures changes and validates documents. Raises PostgreSQL's errors for missing privileges and read-only transactions.
     pub fn open(collection: i32, table: pg_sys::Oid, purpose: Purpose, owner: &Owner) -> Result<Self> {
         // SAFETY: the table exists (the caller looked it up in this transaction); each node is allocated by PostgreSQL
         // with its tag, as makeNode does; the lock is kept to the end of the transaction, as every writer's is.
@@ -65,7 +65,7 @@ impl Writer {
             (*entry).relid = table;
             (*entry).relkind = (*(*rel).rd_rel).relkind;
             (*entry).rellockmode = pg_sys::RowExclusiveLock as c_int;
-            // Indexes over other columns see that their keys have not changed.
+            // The set of updated columns tells indexes over other columns that their keys have not changed.
             let column = DOC as c_int + 1 - pg_sys::FirstLowInvalidHeapAttributeNumber;
             let is_update = purpose == Purpose::Update;
             let updated = if is_update { pg_sys::bms_make_singleton(column) } else { null_mut() };
@@ -93,7 +93,7 @@ impl Writer {
                     Purpose::Delete => pg_sys::ExecBSDeleteTriggers(estate, info),
                 }
             }
-            // There are as many indexes as infos.
+            // The array of indexes and that of their infos have the same length.
             let index =
                 |at| Index::new(*(*info).ri_IndexRelationDescs.add(at), *(*info).ri_IndexRelationInfo.add(at), owner);
             let indexes = (0..(*info).ri_NumIndices as usize).map(index).collect();
@@ -104,13 +104,13 @@ impl Writer {
         }
     }
 
-    /// Captures changes of the rows with these keys (skey, id), unless the trigger does. Must be called for every change.
+    /// Captures changes of the rows with these keys (skey, id), unless the trigger does it. Must be called for every change.
     pub(super) fn capture<'k>(&self, keys: impl IntoIterator<Item = (&'k [u8], &'k [u8])>) -> Result<()> {
         if self.fires { Ok(()) } else { capture::changed(self.collection, keys) }
     }
 
-    /// Checks a document by the collection's validator, unless the trigger does; `before` is the one that it replaces. Must be called
-    /// for every new document.
+    /// Checks a document by the collection's validator, unless the trigger does it. `before` is the document that it replaces. Must be
+    /// called for every new document.
     pub(super) fn validate(&self, before: Option<&[u8]>, after: &[u8]) -> Result<()> {
         self.validator.as_ref().map_or(Ok(()), |validator| validation::check(validator, before, after))
     }
@@ -126,8 +126,8 @@ impl Writer {
         }
     }
 
-    /// Makes many slots with one shared copy of the table's description. Counting references to the original would be a large
-    /// part of their cost.
+    /// Makes many slots that share one copy of the table's description. To count references to the original would be a large part of their
+    /// cost.
     fn slots(&mut self, count: usize) -> Vec<*mut pg_sys::TupleTableSlot> {
         // SAFETY: see the type's invariants; the description lives as long as the slots, in the state's context.
         unsafe {
@@ -146,8 +146,8 @@ impl Writer {
         self.insert_by(CHUNK, rows)
     }
 
-    /// Like [`Writer::insert`]; `chunk` is the number of rows whose index entries are inserted together. Larger chunks access
-    /// indexes with another order more locally, and take more memory.
+    /// Like [`Writer::insert`]; `chunk` is the largest number of rows whose index entries are inserted together. With larger chunks,
+    /// successive accesses to an index that has another order than the rows are closer together; they take more memory.
     pub fn insert_by(&mut self, chunk: usize, rows: &[TableRow<'_>]) -> Result<()> {
         rows.iter().try_for_each(|row| self.validate(None, row.doc))?;
         self.store_all(chunk, rows);
@@ -206,8 +206,8 @@ impl Writer {
     }
 
     /// Inserts the rows' index entries, one index after the other and in the order of its keys, so that its pages stay in the
-    /// cache: most of the time for loading rows is spent in searching indexes. Does nothing and returns false if an index has an
-    /// exclusion constraint or is deferrable.
+    /// processor's cache: most of the time for loading rows is spent in searching indexes. Does nothing and returns false if an index has
+    /// an exclusion constraint or is deferrable.
     ///
     /// # Safety
     /// The rows are in the table.
@@ -286,12 +286,12 @@ impl Writer {
 /// An index entry to be inserted.
 struct Entry {
     slot: *mut pg_sys::TupleTableSlot,
-    /// one value for each column; they and the keys are in PostgreSQL's memory
+    /// one value for each column; the values and the keys are in PostgreSQL's memory
     values: *mut pg_sys::Datum,
     nulls: *mut bool,
     /// the start of the first key, which decides most comparisons
     prefix: u64,
-    /// the first two columns that are bytea; they are used only to sort entries
+    /// the bytes of the first two columns, empty for one that is not bytea; used only to sort entries
     keys: [(*const u8, usize); 2],
 }
 
@@ -301,7 +301,7 @@ impl Entry {
     unsafe fn new(index: &Index, row: Held<'_>, estate: *mut pg_sys::EState) -> Self {
         // SAFETY: promised by the caller; an index has at least one column.
         unsafe {
-            // Compact, as memory accesses dominate here.
+            // The arrays are only as long as needed, as memory accesses take most of the time here.
             let count = (*index.info).ii_NumIndexAttrs as usize;
             let (found, absent): Values = index.values(row, estate);
             let values: *mut pg_sys::Datum = pg_sys::palloc0(count * (size_of::<pg_sys::Datum>() + 1)).cast();
@@ -329,7 +329,7 @@ impl Entry {
     }
 }
 
-/// Makes the checks of [`Writer::open`], for a statement that may find nothing to write.
+/// Makes the checks of [`Writer::open`], for a statement that may turn out to write nothing.
 pub fn check_permission(table: pg_sys::Oid, purpose: Purpose) -> Result<()> {
     // SAFETY: the table exists (the caller looked it up in this transaction), and is open while it is looked at.
     unsafe {
@@ -368,7 +368,7 @@ unsafe fn permit(rel: pg_sys::Relation, purpose: Purpose) -> Result<()> {
     }
 }
 
-/// The error for a table that somebody has changed; `extra` is a column to be dropped.
+/// The error for a table whose columns somebody has changed. `extra`: the column that can be dropped; empty if there is none.
 ///
 /// # Safety
 /// `rel` is open.

@@ -76,7 +76,7 @@ impl Node {
         client.batch_execute("ALTER DATABASE postgres ALLOW_CONNECTIONS true").expect("sessions again");
     }
 
-    /// A copy of its data directory beside its own.
+    /// A node with a copy of this node's data directory, in a folder of its own. It is not started.
     fn copy(&self, what: &str, options: &[&str]) -> Self {
         let name = format!("{}-{what}", self.name);
         let folder = self.data.parent().and_then(Path::parent).expect("it is in the cluster's folder");
@@ -104,7 +104,7 @@ impl Node {
         }
     }
 
-    /// Crashes it and promotes a standby, which takes over its address: all sessions are lost.
+    /// Crashes this server and promotes a standby, which takes over the server's address: all sessions are lost.
     ///
     /// # Panics
     /// If the standby does not start.
@@ -121,7 +121,7 @@ impl Node {
         self.start();
     }
 
-    /// As [`Node::fail_over`], to a standby that has stopped receiving: what it has not written is lost.
+    /// Like [`Node::fail_over`], to a standby that has stopped receiving: what it has not written is lost.
     ///
     /// # Panics
     /// If the standby does not start.
@@ -131,7 +131,7 @@ impl Node {
         self.replace_by(standby);
     }
 
-    /// Crashes it, deletes its data, and promotes a standby, which keeps its own address.
+    /// Crashes this server, deletes its data, and promotes a standby, which keeps the standby's own address.
     ///
     /// # Panics
     /// If the promotion fails.
@@ -143,7 +143,7 @@ impl Node {
         self.process = standby.0.process.take();
     }
 
-    /// Stops replication to a standby, and the standby.
+    /// Ends replication to a standby, and stops the standby.
     ///
     /// # Panics
     /// If the configuration cannot be changed.
@@ -181,7 +181,7 @@ impl Standby {
         });
     }
 
-    /// Stops the process that receives WAL, as on a stalled machine. The primary sees a standby that streams and confirms nothing.
+    /// Stops the process that receives WAL, as on a stalled machine. To the primary the standby is still connected, but confirms nothing.
     ///
     /// # Panics
     /// If there is no such process.
@@ -191,7 +191,7 @@ impl Standby {
         FrozenReceiver(pid)
     }
 
-    /// Resumes it.
+    /// Resumes the process that receives WAL.
     pub fn thaw_receiver(&self, receiver: &FrozenReceiver) {
         self.0.thaw(receiver.0);
     }
@@ -209,7 +209,7 @@ impl Standby {
         self.0.psql("SELECT pg_promote()");
     }
 
-    /// Makes commits there wait for no standby.
+    /// Makes commits on this standby, once it is promoted, wait for no standby of its own.
     ///
     /// # Panics
     /// If the configuration cannot be changed.

@@ -49,7 +49,7 @@ pub(super) fn set_new_system_identifier(installation: &Installation, data: &Path
     run(reset);
 }
 
-/// The installation's template, which is made first if need be.
+/// The installation's template, which is made when it is first needed.
 fn template(installation: &Installation) -> &Path {
     let (data, _) = installation.template.get_or_init(|| {
         let folder = scratch_folder();
@@ -61,7 +61,7 @@ fn template(installation: &Installation) -> &Path {
         let path = data.join("postgresql.conf");
         let configuration = fs::read_to_string(&path).expect("initdb wrote it");
         fs::write(&path, configuration + CONFIGURATION).expect("a configuration");
-        // pg_resetwal creates new ones in each copy.
+        // pg_resetwal creates new segments in each copy.
         for segment in fs::read_dir(data.join("pg_wal")).expect("there is one").flatten() {
             if segment.file_type().is_ok_and(|kind| kind.is_file()) {
                 fs::remove_file(segment.path()).expect("it can be removed");

@@ -47,7 +47,7 @@ impl Cluster {
         Self::servers(shards).connect()
     }
 
-    /// As [`Cluster::start`], with these installations: the router's, and one for each shard.
+    /// Like [`Cluster::start`], with these installations: the router's, and one for each shard.
     pub fn start_on(router: &'static Installation, shards: &[&'static Installation]) -> Self {
         Self::create(&[&[router], shards].concat(), &Release::present()).connect()
     }
@@ -112,7 +112,7 @@ impl Cluster {
         });
     }
 
-    /// As [`Cluster::start`], with servers that require passwords: see [`Node::require_passwords`].
+    /// Like [`Cluster::start`], with servers that require passwords: see [`Node::require_passwords`].
     pub fn with_passwords(shards: usize) -> Self {
         let cluster = Self::servers_with_passwords(shards);
         for shard in &cluster.shards {
@@ -148,7 +148,7 @@ impl Cluster {
         Self::servers_of_release(shards, &Release::present())
     }
 
-    /// As [`Cluster::servers`], with the library of an earlier release.
+    /// Like [`Cluster::servers`], with the library of an earlier release.
     pub fn servers_of_release(shards: usize, release: &Release) -> Self {
         Self::create(&vec![Installation::private(); shards + 1], release)
     }

@@ -116,7 +116,7 @@ impl Node {
         wait_until(&format!("{} stops", self.name), PATIENCE, || !matches!(process.try_wait(), Ok(None)));
     }
 
-    /// Kills its postmaster. Its sessions end when they notice; until then they may still do something.
+    /// Kills the postmaster. Sessions end when they notice that; until then they may still do something.
     ///
     /// # Panics
     /// If it does not run.
@@ -132,7 +132,7 @@ impl Node {
     /// If it does not run.
     pub fn crash(&mut self) {
         let mut process = self.process.take().unwrap_or_else(|| panic!("{} does not run", self.name));
-        // Stopped first, so that none reacts to the death of another.
+        // All processes are stopped first, so that none reacts to the death of another.
         process::signal(process.id(), "STOP");
         let children = process::children(process.id());
         process::signal_all(&children, "STOP");
@@ -155,7 +155,7 @@ impl Node {
     pub fn stop_immediately(&mut self) {
         if let Some(mut process) = self.process.take() {
             process::signal(process.id(), "QUIT");
-            // Its processes may be frozen.
+            // The server's processes may be frozen.
             process::signal_all(&process::children(process.id()), "CONT");
             process::signal(process.id(), "CONT");
             let began = Instant::now();

@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 const LIMIT_S: u32 = 120;
 
 impl Node {
-    /// A connection URL for the superuser: by the socket where TLS is required.
+    /// A connection URL for the superuser; by the Unix socket if the server requires TLS.
     pub fn url(&self) -> String {
         let password = self.password.as_ref().map_or_else(String::new, |password| format!(":{password}"));
         let socket = self.data.parent().and_then(Path::parent).expect("it is in the cluster's folder");
@@ -37,7 +37,7 @@ impl Node {
         Client::connect(&self.limited_url("docshard-tests"), NoTls)
     }
 
-    /// Runs a statement as often as this, in a session of its own; after a conflict (40001) again.
+    /// Runs a statement this number of times, in a session and a thread of its own. After a conflict (40001) it is run again.
     pub fn repeat(&self, sql: &'static str, times: usize) -> JoinHandle<()> {
         let mut client = self.client();
         thread::spawn(move || {

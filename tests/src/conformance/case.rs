@@ -113,7 +113,8 @@ pub fn load(path: &Path) -> Vec<Case> {
     text.lines().filter(|line| !line.trim().is_empty()).map(case).collect()
 }
 
-/// Some cases list documents of an earlier collection of the same name first: of documents with one `_id`, the last counts.
+/// The documents that the collection has. A case may list documents of an earlier collection of the same name first; so of documents with
+/// one `_id` only the last is in the collection.
 pub fn collected(documents: &[Value]) -> Vec<&Value> {
     let is_last = |(position, document): &(usize, &Value)| {
         let later = &documents[position + 1..];

@@ -26,7 +26,7 @@ impl Selection {
         Self::load("documents.txt", 700, |kind| !is_of_pipelines(kind))
     }
 
-    /// The cases of pipelines and their expressions, as [`of_documents`](Self::of_documents).
+    /// Like [`of_documents`](Self::of_documents), the cases of pipelines and their expressions.
     ///
     /// # Panics
     /// As [`of_documents`](Self::of_documents).

@@ -31,7 +31,7 @@ pub fn load(path: &Path) -> Vec<Test> {
 /// The result of a driver's operation.
 enum Returned {
     Result(Value),
-    /// an error, with the result of the operations before it if it is returned
+    /// an error, and the result of the operations before it, if a driver returns that
     Error(Failure, Option<Value>),
 }
 
@@ -48,15 +48,15 @@ impl Test {
         Test { id: format!("{file}:{}", words.join("-")), operations, json }
     }
 
-    /// Its first operation, which it tests.
+    /// The test's first operation, by which it is counted.
     pub fn kind(&self) -> &str {
         self.operations.first().map_or("", String::as_str)
     }
 
-    /// Runs it; the first difference is the error, with MongoDB's code if an operation failed with one.
+    /// Runs the test.
     ///
     /// # Errors
-    /// With the first difference.
+    /// The first difference, with MongoDB's code if an operation failed with one.
     pub fn run(&self, stage: &mut Stage) -> Result<(), Failure> {
         let difference = |message: String| Failure { code: None, message };
         let mut namespaces = HashMap::new();
@@ -136,9 +136,9 @@ fn perform(shell: &mut Shell, namespace: &str, operation: &Value) -> Result<Retu
     let argument = |name: &str| arguments.get(name).cloned().unwrap_or_else(|| json!({}));
     let options = |positional: &[&str]| -> Value {
         let others = arguments.iter().filter(|(name, _)| !positional.contains(&name.as_str()));
-        // Batches are for cursors.
+        // These options do not change the result.
         let others = others.filter(|(name, _)| !matches!(name.as_str(), "batchSize" | "maxTimeMS"));
-        // Drivers have an enumeration for this, docshard has names.
+        // Drivers have an enumeration for this, docshard has names in lower case.
         let value = |name: &str, value: &Value| match value.as_str() {
             Some(returned) if name == "returnDocument" => json!(returned.to_lowercase()),
             _ => value.clone(),

@@ -63,7 +63,7 @@ fn split_points() -> Vec<Value> {
     vec![json!(2), json!(4), json!(8), json!("2"), json!("c"), json!({"$oid": "000000000000000000000000"})]
 }
 
-/// Of these, the bounds of a collection that few cases use.
+/// Fewer bounds, for a collection that few cases use.
 fn few_split_points() -> Vec<Value> {
     [1, 3].map(|at| split_points()[at].clone()).to_vec()
 }
@@ -94,7 +94,7 @@ pub struct Stage {
     pub shell: Shell,
     /// collections by shard key and indexes, with their documents if these are known
     collections: HashMap<String, (String, Option<Vec<Value>>)>,
-    /// the names of collections beside those of cases
+    /// the names of the other collections that cases need beside their own
     beside: HashSet<String>,
     count: usize,
 }

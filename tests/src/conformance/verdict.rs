@@ -58,7 +58,7 @@ fn shown(expected: &Expected) -> String {
     }
 }
 
-/// Only what a command says of documents counts; of errors their position and code.
+/// Compares two answers of a command: the fields that describe documents, and the positions and codes of errors.
 fn same_response(wanted: &Value, found: &Value) -> bool {
     let plain = ["n", "nModified", "upserted", "value", "lastErrorObject"];
     let errors = |response: &Value| -> Vec<String> {
@@ -66,7 +66,7 @@ fn same_response(wanted: &Value, found: &Value) -> bool {
         errors.map(|error| compare::canonical(&json!([error["index"], error["code"]]))).collect()
     };
     plain.iter().all(|field| match wanted.get(*field) {
-        // That is for commands.
+        // Only commands return this field, not the SQL functions.
         Some(_) if *field == "lastErrorObject" && found.get(*field).is_none() => true,
         Some(value) => compare::same(value, &found[*field]),
         None => true,

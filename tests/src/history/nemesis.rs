@@ -126,7 +126,7 @@ impl Step {
         })
     }
 
-    /// As [`Step::of`], for a change of a collection's layout.
+    /// Like [`Step::of`], for a change of a collection's layout.
     pub fn of_layout(state: &str, step: &str) -> Option<Self> {
         Some(match (state, step) {
             ("committed", _) => Self::Settle,

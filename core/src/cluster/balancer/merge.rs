@@ -2,14 +2,18 @@
 //!
 //! A chunk is tiny if it has at most an eighth of the split size *and* of the collection's average chunk. So if all chunks are
 //! equally small, as after splitting an empty collection, none is tiny. Tiny neighbours are merged while the result stays well
-//! below the split size, so that it is not split again. Every shard keeps two chunks, and small collections are left alone.
+//! below the split size, so that it is not split again. A chunk that was split for its load is not merged while it has some. Every shard keeps two chunks, and small collections are left alone.
 
+use super::load::LEAST_DIFFERENCE;
 use super::split::{MAX_DOCUMENTS, split_size};
 use super::state::{Chunk, Cluster, MIN_SPLIT_SIZE, Merge, homes};
 use std::collections::HashMap;
 
 /// The number of chunks of a collection that each shard keeps.
 const KEPT: u64 = 2;
+
+/// The load of a chunk that may be merged though its collection is balanced by load.
+const IDLE: u64 = LEAST_DIFFERENCE / 100;
 
 /// All runs of neighbours to be merged.
 pub(super) fn merges(cluster: &Cluster) -> Vec<Merge> {
@@ -23,7 +27,8 @@ pub(super) fn merges(cluster: &Cluster) -> Vec<Merge> {
         }
         let limit = split_size(collection, homes);
         let tiny = limit.min(total / chunks.len() as u64) / 8;
-        let is_tiny = |chunk: &Chunk| chunk.bytes <= tiny && !chunk.jumbo && !chunk.straddles;
+        let is_idle = |chunk: &Chunk| !collection.by_load || chunk.load.total <= IDLE;
+        let is_tiny = |chunk: &Chunk| chunk.bytes <= tiny && !chunk.jumbo && !chunk.straddles && is_idle(chunk);
         let mut left: HashMap<_, u64> = HashMap::new();
         for chunk in chunks {
             *left.entry(chunk.shard).or_default() += 1;

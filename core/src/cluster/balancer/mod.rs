@@ -20,6 +20,8 @@
 //!    threshold. The threshold is three times the chunk size, as in MongoDB, or an eighth of the target if that is less. The largest
 //!    chunk moves that crosses neither target; else the smallest one of at most half of excess and lack together.
 //!
+//! 4. *Load*: for collections that are balanced by load, instead of evenness: see [`load`], which also splits hot chunks.
+//!
 //! Merges ([`merge`]): neighbours on one shard, in one zone, that became tiny.
 //!
 //! INVARIANTS, held by property tests:
@@ -29,29 +31,40 @@
 //!   distances from the targets falls with each, and while sizes do not change, the balancer stops after finitely many moves.
 //! * A pinned chunk (one that moved in this convergence already) moves again only into its zone or off a draining shard.
 //! * A merged chunk is not split again.
+//! * What is balanced by bytes does not depend on loads.
 
 mod state;
 mod targets;
 mod window;
 
-mod moves;
 mod split;
+
+mod load;
+mod moves;
 
 mod compliance;
 mod merge;
 
 #[cfg(test)]
+mod load_tests;
+#[cfg(test)]
 mod tests;
 
 pub use compliance::{Compliance, compliance};
-pub use state::{Chunk, Cluster, Collection, Cut, Merge, Move, Plan, Reason, Shard, Split, ZoneId};
+pub use state::{Chunk, Cluster, Collection, Cut, Load, Merge, Move, Plan, Reason, Shard, Split, ZoneId};
 pub use targets::{Spread, spread};
 pub use window::{Window, time_of_day};
 
 /// The next steps. Chunks move only if there is nothing to split, and merge only if there is nothing to split or move.
 pub fn plan(cluster: &Cluster) -> Plan {
-    let splits = split::splits(cluster);
-    let moves = if splits.is_empty() { moves::moves(cluster) } else { Vec::new() };
+    let mut splits = split::splits(cluster);
+    let mut moves = Vec::new();
+    if splits.is_empty() {
+        (moves, splits) = moves::moves(cluster);
+        if !splits.is_empty() {
+            moves.clear();
+        }
+    }
     let merges = if splits.is_empty() && moves.is_empty() { merge::merges(cluster) } else { Vec::new() };
     Plan { splits, moves, merges }
 }

@@ -1,6 +1,7 @@
 //! Chooses the chunks that move, and their recipients.
 
-use super::state::{Chunk, Cluster, Move, Reason, weight};
+use super::load;
+use super::state::{Chunk, Cluster, Move, Reason, Split, weight};
 use super::targets::{Class, Shards, classes};
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -21,15 +22,15 @@ const TOGETHER_BYTES: u64 = 1 << 20;
 const TOGETHER_CHUNKS: usize = 1000;
 
 /// The moves planned so far, and the shards that take part in them.
-struct Round<'a> {
-    shards: Shards<'a>,
+pub(super) struct Round<'a> {
+    pub(super) shards: Shards<'a>,
     /// the shard takes part in a planned move, or is unavailable
-    busy: Vec<bool>,
+    pub(super) busy: Vec<bool>,
     moves: Vec<Move>,
 }
 
-/// Plans moves; no two of them share a shard.
-pub(super) fn moves(cluster: &Cluster) -> Vec<Move> {
+/// Plans moves, no two of which share a shard, and the splits for load that must come before them.
+pub(super) fn moves(cluster: &Cluster) -> (Vec<Move>, Vec<Split>) {
     let shards = Shards::of(cluster);
     let busy = cluster.shards.iter().map(|shard| shard.unavailable).collect();
     let mut classes: Vec<_> =
@@ -44,28 +45,29 @@ pub(super) fn moves(cluster: &Cluster) -> Vec<Move> {
         round.expel(class, Reason::Draining, |round, shard| round.shards.cluster.shards[shard].draining);
     }
     // The most uneven class first, since a shard takes part in one move only.
-    classes.retain(balanced);
+    classes.retain(|class| balanced(class) && !cluster.collections[class.collection].by_load);
     classes
         .sort_by_cached_key(|class| Reverse(class.homes.iter().map(|&shard| class.excess(shard)).max().unwrap_or(0)));
     for class in &classes {
         round.even_out(class);
     }
-    round.moves
+    let splits = load::even_out(&mut round);
+    (round.moves, splits)
 }
 
 impl Round<'_> {
-    fn push(&mut self, class: &Class, chunks: Range<usize>, from: usize, to: usize, reason: Reason) {
+    pub(super) fn push(&mut self, collection: usize, chunks: Range<usize>, from: usize, to: usize, reason: Reason) {
         self.busy[from] = true;
         self.busy[to] = true;
         let shards = &self.shards.cluster.shards;
         let (from, to) = (shards[from].id, shards[to].id);
-        self.moves.push(Move { collection: class.collection, chunks, from, to, reason });
+        self.moves.push(Move { collection, chunks, from, to, reason });
     }
 
-    /// True unless moves of the class between the two shards failed lately.
-    fn may_exchange(&self, class: &Class, from: usize, to: usize) -> bool {
+    /// True unless moves of the collection between the two shards failed lately.
+    pub(super) fn may_exchange(&self, collection: usize, from: usize, to: usize) -> bool {
         let Cluster { shards, collections } = self.shards.cluster;
-        !collections[class.collection].resting.contains(&(shards[from].id, shards[to].id))
+        !collections[collection].resting.contains(&(shards[from].id, shards[to].id))
     }
 
     /// The chunk and the tiny neighbours that move with it, up to the recipient's target.
@@ -115,7 +117,8 @@ impl Round<'_> {
             if self.busy[from] {
                 continue;
             }
-            let takes = |home: &usize| *home != from && !self.busy[*home] && self.may_exchange(class, from, *home);
+            let takes =
+                |home: &usize| *home != from && !self.busy[*home] && self.may_exchange(class.collection, from, *home);
             let free = || class.homes.iter().copied().filter(takes);
             let best = |bytes: u64| {
                 free().filter(|&home| self.shards.has_room(home, bytes)).min_by_key(|&home| {
@@ -136,7 +139,7 @@ impl Round<'_> {
             });
             if let Some((chunk, to)) = found {
                 let chunks = self.together(class, chunk as usize, to);
-                self.push(class, chunks, from, to, reason);
+                self.push(class.collection, chunks, from, to, reason);
             }
         }
     }
@@ -155,11 +158,11 @@ impl Round<'_> {
             recipients.retain(|(_, shard)| !self.busy[*shard]);
             let uneven = recipients.iter().take_while(|(lack, _)| excess + lack > class.threshold);
             let pick = uneven
-                .filter(|(_, to)| self.may_exchange(class, from, *to))
+                .filter(|(_, to)| self.may_exchange(class.collection, from, *to))
                 .take(TRIED_RECIPIENTS)
                 .find_map(|&(lack, to)| self.best(class, from, to, excess, lack).map(|chunk| (chunk, to)));
             if let Some((chunk, to)) = pick {
-                self.push(class, chunk as usize..chunk as usize + 1, from, to, Reason::Evenness);
+                self.push(class.collection, chunk as usize..chunk as usize + 1, from, to, Reason::Evenness);
             }
         }
     }

@@ -29,6 +29,19 @@ pub struct Shard {
     pub unavailable: bool,
     /// its zones
     pub zones: Vec<ZoneId>,
+    /// its load by collections that are not listed, in operations in 1,000 seconds
+    pub other_load: u64,
+    /// a move has changed its load lately, so it takes part in no move for load
+    pub settling: bool,
+}
+
+/// The load of a chunk, in operations in 1,000 seconds, as measured; 0 where nothing is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// reads and writes
+    pub total: u64,
+    /// the loads of the parts if the chunk is split at the median of its accesses; None if it cannot be
+    pub halves: Option<(u64, u64)>,
 }
 
 /// A chunk, as last measured.
@@ -50,6 +63,8 @@ pub struct Chunk {
     pub pinned: bool,
     /// a move of it failed lately, so it stays on its shard for now
     pub resting: bool,
+    /// its load
+    pub load: Load,
 }
 
 /// A sharded collection.
@@ -59,6 +74,8 @@ pub struct Collection {
     pub chunk_size: u64,
     /// false: only draining moves its chunks
     pub balance: bool,
+    /// it is evened out by load, not by bytes
+    pub by_load: bool,
     /// its chunks, in key order
     pub chunks: Vec<Chunk>,
     /// owner and next owner of moves that failed lately: no chunk moves between them for now
@@ -81,6 +98,8 @@ pub enum Cut {
     Parts(usize),
     /// at every zone bound inside
     Zones,
+    /// at the median of its accesses
+    Load,
 }
 
 /// A chunk to be split.
@@ -112,6 +131,8 @@ pub enum Reason {
     Draining,
     /// its shard has more of the collection than another
     Evenness,
+    /// its shard is busier than another
+    Load,
 }
 
 impl Reason {
@@ -121,6 +142,7 @@ impl Reason {
             Reason::Zone => "zone",
             Reason::Draining => "draining",
             Reason::Evenness => "balance",
+            Reason::Load => "load",
         }
     }
 }

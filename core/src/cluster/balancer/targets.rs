@@ -30,6 +30,11 @@ impl<'a> Shards<'a> {
         Self { cluster, position, used, zones }
     }
 
+    /// The position of a shard.
+    pub(super) fn position(&self, shard: ShardId) -> Option<usize> {
+        self.position.get(&shard).copied()
+    }
+
     /// True if the shard may hold chunks of the zone.
     pub(super) fn allows(&self, shard: usize, zone: Option<ZoneId>) -> bool {
         zone.is_none_or(|zone| self.zones.contains(&(shard, zone)))

@@ -9,7 +9,15 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 const MB: u64 = 1 << 20;
 
 fn shard(id: ShardId) -> Shard {
-    Shard { id, draining: false, max_bytes: None, unavailable: false, zones: Vec::new() }
+    Shard {
+        id,
+        draining: false,
+        max_bytes: None,
+        unavailable: false,
+        zones: Vec::new(),
+        other_load: 0,
+        settling: false,
+    }
 }
 
 fn chunk(shard: ShardId, bytes: u64) -> Chunk {
@@ -22,11 +30,13 @@ fn chunk(shard: ShardId, bytes: u64) -> Chunk {
         jumbo: false,
         pinned: false,
         resting: false,
+        load: Load::default(),
     }
 }
 
 fn cluster(shards: i32, chunks: Vec<Chunk>) -> Cluster {
-    let collection = Collection { chunk_size: 128 * MB, balance: true, chunks, resting: BTreeSet::new() };
+    let collection =
+        Collection { chunk_size: 128 * MB, balance: true, by_load: false, chunks, resting: BTreeSet::new() };
     Cluster { shards: (1..=shards).map(shard).collect(), collections: vec![collection] }
 }
 
@@ -487,7 +497,13 @@ fn any_cluster() -> impl Strategy<Value = Cluster> {
                     ..chunk(shard, if tiny == 0 { bytes / 10_000 } else { bytes })
                 });
         let collection = (prop::collection::vec(chunk, 1..40), prop::bool::weighted(0.9), 1..128u64).prop_map(
-            |(chunks, balance, mb)| Collection { chunk_size: mb * MB, balance, chunks, resting: BTreeSet::new() },
+            |(chunks, balance, mb)| Collection {
+                chunk_size: mb * MB,
+                balance,
+                by_load: false,
+                chunks,
+                resting: BTreeSet::new(),
+            },
         );
         (shards, prop::collection::vec(collection, collections))
             .prop_map(|(shards, collections)| Cluster { shards, collections })

@@ -1,6 +1,6 @@
 //! Reads an error that a server reports, of any length, and keeps the beginning of each text.
 
-/// The most bytes of each text of an error that are kept: the client gets it, and the server's log.
+/// The most bytes that are kept of each text of an error. The client gets the texts, and the server's log has them.
 pub const MAX_TEXT: usize = 16 << 10;
 
 /// An error of a server.

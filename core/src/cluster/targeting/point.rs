@@ -2,8 +2,8 @@
 //! deserialized directly into the key's bytes, without a parsed filter. Applications mostly use such filters in their most frequent
 //! finds.
 //!
-//! RULE: a [`Point`] equals the result of analysing the parsed filter: the only shard key and the only `_id` of matching documents,
-//! and every document with them matches. A filter of any other form is left to that analysis.
+//! RULE: a [`Point`] has what the analysis of the parsed filter would find: the only shard key, and the only `_id` if there is one, of
+//! matching documents; and every document with them matches. A filter of any other form is left to that analysis.
 
 use crate::values::document::element::Element;
 use crate::values::document::number::Number;
@@ -38,7 +38,7 @@ struct Fields<'p>(&'p KeyPattern);
 /// A value that is equal only to itself; its encoding is appended to the bytes.
 struct Scalar<'o>(&'o mut Vec<u8>);
 
-/// A string that a function reads; None refuses it.
+/// A string that a function reads. If the function returns None, the filter is refused.
 struct Text<F>(F);
 
 /// Extended types that have a plain form in text.

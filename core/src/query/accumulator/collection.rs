@@ -12,7 +12,7 @@ use crate::values::key::encode::encoded_under;
 use crate::values::order::Strings;
 use std::collections::HashSet;
 
-/// Adds a document's value, or with `ELEMENTS` each element of it.
+/// Calls `put` with a document's value, or with `ELEMENTS` with each element of it; not at all if the value is missing.
 ///
 /// # Errors
 /// `TypeMismatch` if it must be an array and is none; those of `put`.
@@ -27,7 +27,7 @@ fn each<const ELEMENTS: bool>(value: Operand<'_>, name: &str, put: impl FnMut(Va
     }
 }
 
-/// Adds each value of a state.
+/// Calls `put` with each value of a state.
 fn each_of_state(state: Value, put: impl FnMut(Value) -> Result<()>) -> Result<()> {
     let Value::Array(values) = state else { return Err(damaged()) };
     values.into_iter().try_for_each(put)

@@ -1,10 +1,10 @@
 //! Accumulators: aggregate functions over values, with states that can be serialized and merged.
 //!
-//! * [`state`] says what an accumulator is, and how its state is written.
+//! * [`state`] has the trait of accumulators, and the format of their states.
 //! * [`sum`], [`numbers`], [`choice`], [`several`], [`collection`] and [`percentile`] are the accumulators.
 //! * [`table`] lists them, and has [`Accumulation`], the state of any of them over a group.
 //!
-//! Expressions of the same names apply them to their arguments.
+//! The expressions of the same names, such as `$sum`, apply accumulators to their arguments.
 
 mod state;
 

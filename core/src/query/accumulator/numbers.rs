@@ -47,7 +47,7 @@ fn int(value: i64) -> Value {
     Value::Number(Number::Int(value))
 }
 
-/// Reads the number of values from a state; it must not be negative.
+/// Reads the number of values from a state; an error if it is negative.
 fn count(parts: &mut Parts<'_>) -> Result<i64> {
     parts.int().and_then(|count| if count < 0 { Err(damaged()) } else { Ok(count) })
 }
@@ -135,7 +135,7 @@ impl<'a, const SAMPLE: bool> Accumulator<'a> for Deviation<SAMPLE> {
             let delta = later.mean - self.mean;
             self.count = self.count.saturating_add(later.count);
             self.mean += delta * other / (own + other);
-            // The product of the counts and the square would be infinite before the quotient is.
+            // Divides before it multiplies: delta² · own · other can overflow although the term does not.
             self.squares += later.squares + delta * (delta * (own / (own + other) * other));
         }
         Ok(())

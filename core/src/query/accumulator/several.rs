@@ -228,7 +228,7 @@ impl<'a> Accumulator<'a> for Ranked {
     }
 
     fn merge(&mut self, later: Self, strings: Strings<'_>) -> Result<()> {
-        // The rows of a state have no keys. Their ties give the order in which they were added.
+        // Rows that were read from a state have no keys. Their ties give the order in which they were added.
         let mut rows = later.rows.into_vec();
         rows.sort_by_key(|row| row.tie);
         for row in rows {
@@ -270,7 +270,7 @@ impl<'a> Accumulator<'a> for Ranked {
         Value::fixed_array(rows.into_iter().map(shown).collect())
     }
 
-    /// The rows get no keys here. Merging them into another state computes these.
+    /// The rows get no keys here. [`merge`](Accumulator::merge) computes the keys.
     fn from_state(state: Value, _: Strings<'_>) -> Result<Self> {
         Parts::of(&state)?;
         let Value::Array(values) = state else { return Err(damaged()) };

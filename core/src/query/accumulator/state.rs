@@ -126,7 +126,7 @@ impl<'v> Parts<'v> {
         }
     }
 
-    /// A double by its bits.
+    /// A double, which is written as its bits.
     pub(super) fn double(&mut self) -> Result<f64> {
         Ok(f64::from_bits(self.int()?.cast_unsigned()))
     }

@@ -1,4 +1,4 @@
-//! Exact sums of numbers. The result does not depend on the order of the numbers, nor on how they are divided.
+//! Exact sums of numbers. The result does not depend on the order of the numbers, nor on how they are divided among states that are merged.
 
 use super::state::{Parts, damaged};
 use crate::error::Result;
@@ -21,7 +21,8 @@ const LEAST_BITS: i64 = 1074;
 #[derive(Clone, Debug, Default)]
 struct Expansion(Vec<f64>);
 
-/// The largest number of parts of an expansion. Doubles of very different magnitudes can make a part of nearly every binary digit.
+/// The largest number of parts of an expansion. Beyond it, the expansion is compressed: doubles of very different magnitudes can yield a
+/// part for nearly every binary digit.
 const MAX_PARTS: usize = 64;
 
 impl Expansion {
@@ -33,8 +34,8 @@ impl Expansion {
         }
     }
 
-    /// Rewrites the sum with fewer parts. Each is the rest rounded to a double, so the next one has other digits than its 53: 2,100
-    /// binary digits make at most 40 parts.
+    /// Rewrites the sum with fewer parts. Each part is the remaining sum rounded to a double, so it takes 53 binary digits from the sum:
+    /// 2,100 digits make at most 40 parts.
     fn compress(&mut self) {
         let mut parts = Vec::new();
         loop {
@@ -101,7 +102,7 @@ fn two_sum(a: f64, b: f64) -> (f64, f64) {
 /// The lower 48 bits of an integer. A double holds 53 bits exactly, so an integer is added in parts of 48.
 const LOW_48: i128 = (1 << 48) - 1;
 
-/// 2^exponent, which must be the exponent of a double or greater; infinite beyond.
+/// 2^exponent, for an exponent of at least -1074; infinity if it is beyond the range of doubles.
 fn power_of_two(exponent: i64) -> f64 {
     match exponent {
         1024.. => f64::INFINITY,
@@ -123,7 +124,8 @@ fn exact(double: f64, scale: i64) -> BigInt {
 fn rounded_exactly(number: &BigInt) -> f64 {
     let magnitude = number.magnitude();
     let shift = magnitude.bits().saturating_sub(64);
-    // Of what 64 bits do not hold, the last of them says whether it is more than zero. The conversion to a double rounds once.
+    // The last of the 64 bits is set if any of the dropped bits is, so that the conversion to a double, which is the only rounding, is
+    // correct.
     let is_more = magnitude.trailing_zeros().is_some_and(|zeros| zeros < shift);
     let leading = (magnitude >> shift).to_u64().unwrap_or(u64::MAX) | u64::from(is_more);
     let rounded = leading.to_f64().unwrap_or(f64::NAN) * power_of_two(shift.cast_signed() - LEAST_BITS);
@@ -137,12 +139,12 @@ pub(crate) struct Sum {
     doubles: Expansion,
     /// doubles from [`LARGE`] on, multiplied by [`SCALE`]
     large: Expansion,
-    /// the sum of NaN and infinite doubles
+    /// the sum of NaN and infinite doubles; 0 if there are none
     special: f64,
     has_double: bool,
     /// the exact sum of finite decimals; None if there are none
     decimal: Option<Box<BigDecimal>>,
-    /// the sum of infinite decimals and NaN, added as doubles
+    /// the sum of the infinite decimals and NaN, as doubles; None if there are none
     special_decimal: Option<f64>,
 }
 
@@ -187,7 +189,7 @@ impl Sum {
         }
     }
 
-    /// Sets which types the remaining numbers have, after subtracting. The exact sum of a type without numbers is zero.
+    /// To be called after subtractions, with whether any doubles and decimals remain. The exact sum of a type without numbers is zero.
     pub(crate) fn set_types(&mut self, has_double: bool, has_decimal: bool) {
         self.has_double = has_double;
         self.decimal = self.decimal.take().filter(|_| has_decimal);
@@ -208,7 +210,7 @@ impl Sum {
         }
     }
 
-    /// Returns the approximate memory of the digits, in bytes: a sum of decimals may have more than 12,000.
+    /// Returns the approximate memory of the digits, in bytes: a sum of decimals may have more than 12,000 digits.
     pub(super) fn digit_bytes(&self) -> usize {
         let doubles = self.doubles.0.capacity() + self.large.0.capacity();
         let decimal = self.decimal.as_deref().map_or(0, |decimal| {
@@ -241,7 +243,7 @@ impl Sum {
         if !doubles.is_finite() {
             return Number::Decimal(Decimal::of_result(doubles));
         }
-        // Twice the digits of a double, as MongoDB sums them.
+        // The sum of doubles is added with twice the digits of a double, as in MongoDB.
         let mut rest = if self.large.0.is_empty() { self.doubles.clone() } else { Expansion::default() };
         if !rest.0.is_empty() {
             rest.add(-doubles);
@@ -330,7 +332,7 @@ fn bits_of(value: &Value) -> Result<f64> {
     }
 }
 
-/// The largest number of parts in a state: those of shards of an earlier release may have one binary digit each.
+/// The largest number of parts in a state: in states from shards of an earlier release, each part may have a single binary digit.
 const MAX_STATE_PARTS: usize = 2_200;
 
 fn expansion(state: &Value) -> Result<Expansion> {
@@ -349,7 +351,7 @@ fn expansion(state: &Value) -> Result<Expansion> {
     Ok(sum)
 }
 
-/// The largest number of digits of a sum of decimals, on each side of the point.
+/// The largest number of digits of a sum of decimals, and the largest absolute value of its scale.
 const MAX_DIGITS: usize = 12_500;
 
 fn exact_decimal(state: &Value) -> Result<BigDecimal> {
@@ -448,7 +450,7 @@ mod tests {
         assert_eq!(double(many.total()), exact as f64);
     }
 
-    /// Doubles that leave a part of few digits each: added alone, beside one whose last digit is larger, and once that one is gone.
+    /// Powers of two that are `digits` binary digits apart, and between them large numbers that cancel each other.
     fn sparse(digits: i64) -> Vec<Number> {
         let parts = (-1000..830).step_by(digits as usize).flat_map(|exponent| {
             let (part, large) = (power_of_two(exponent), power_of_two(exponent + 52 + digits));

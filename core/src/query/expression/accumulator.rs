@@ -1,4 +1,4 @@
-//! Accumulators as expressions: over the arguments, or over the elements of an array if it is the only argument.
+//! Accumulators as expressions: over the arguments, or over the elements of the only argument if it is an array.
 
 use super::node::Call;
 use super::parse::Operator;

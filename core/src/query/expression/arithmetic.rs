@@ -76,7 +76,7 @@ fn sum_of(a: &Number, b: &Number) -> Result<Number> {
     }
 }
 
-/// A date plus or minus a number of milliseconds, which is rounded: a half of a double away from zero, of a decimal to even.
+/// A date plus or minus a number of milliseconds, which is rounded: halves of a double away from zero, those of a decimal to even.
 fn shifted(millis: i64, by: &Number, combine: fn(i64, i64) -> Option<i64>) -> Result<i64> {
     let by = match by {
         Number::Int(by) => Some(*by),
@@ -205,7 +205,7 @@ fn rounded(number: &Number, places: i64, mode: RoundingMode) -> Number {
             (0, RoundingMode::Floor) => value.floor(),
             (0, RoundingMode::Down) => value.trunc(),
             (0, RoundingMode::HalfEven) => value.round_ties_even(),
-            // The digits of its exact value that a decimal128 holds are rounded: 2.675 is a little less than that.
+            // The double's exact value, as far as a decimal128 holds it, is rounded: the double 2.675 is a little less than 2.675.
             _ => match (number.exact(), NonZeroU64::new(DECIMAL_DIGITS)) {
                 (Some(exact), Some(digits)) => {
                     let exact = exact.with_precision_round(digits, RoundingMode::HalfEven);
@@ -266,7 +266,7 @@ fn power(call: &Call<'_>, base: Operand<'_>, exponent: Operand<'_>) -> Result<Op
     Ok(Operand::number_of(match (&a, &b) {
         (Number::Int(a), Number::Int(b)) => match u32::try_from(*b).ok().and_then(|b| a.checked_pow(b)) {
             Some(power) => Number::Int(power),
-            // 1 and -1 are integers whatever the exponent.
+            // Powers of 1 and -1 are integers, whatever the exponent.
             None if *a == 1 => Number::Int(1),
             None if *a == -1 => Number::Int(if b % 2 == 0 { 1 } else { -1 }),
             None => Number::Double((*a as f64).powf(*b as f64)),

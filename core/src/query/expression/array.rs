@@ -89,8 +89,8 @@ fn concat(call: &Call<'_>) -> Result<Operand<'static>> {
     Operand::array(all)
 }
 
-/// The bounds of a search: arguments 2 and 3, by default the whole length. The codes are those for what is no integer of 32 bits, and
-/// for a negative one.
+/// The bounds of a search: arguments 2 and 3, by default the whole length. The codes are those for a value that is not a 32-bit integer,
+/// and for a negative one.
 pub(super) fn search_bounds(call: &Call<'_>, codes: [i32; 2]) -> Result<(usize, usize)> {
     let bound = |index: usize, which: &str| -> Result<Option<usize>> {
         if !call.is_given(index) {

@@ -65,7 +65,7 @@ struct Target {
     format: Option<String>,
     /// true if the bytes of a number in binary data begin with the most significant one
     is_big_endian: bool,
-    /// the base of an integer in a string, whatever number it becomes; None: numbers are written as usual
+    /// the base of integers in strings; None: strings have numbers in their usual form
     base: Option<u32>,
 }
 
@@ -74,7 +74,7 @@ impl Target {
         Target { name, subtype: Value::Number(Number::Int(0)), format: None, is_big_endian: false, base: None }
     }
 
-    /// A string, which has binary data as base64, and a UUID in its own form.
+    /// A string, in which binary data is base64, and a UUID has its own form.
     fn text() -> Target {
         Target { format: Some("auto".to_owned()), ..Target::of("string") }
     }
@@ -109,9 +109,9 @@ impl Target {
 
 /// The subtype of a UUID.
 const UUID: u8 = 4;
-/// The subtypes of BSON's specification end here.
+/// The last subtype of BSON's specification.
 const LAST_SUBTYPE: u8 = 9;
-/// Users' own subtypes begin here.
+/// The first subtype that users may define.
 const FIRST_CUSTOM_SUBTYPE: u8 = 128;
 /// The encodings of binary data as a string.
 const FORMATS: [&str; 6] = ["auto", "base64", "base64url", "hex", "utf8", "uuid"];
@@ -339,7 +339,7 @@ fn parse_double(text: &str) -> Option<f64> {
     let mut digits = unsigned.bytes().take_while(|byte| !matches!(byte, b'e' | b'E')).filter(u8::is_ascii_digit);
     let fits = match double.classify() {
         FpCategory::Normal | FpCategory::Nan => true,
-        // Written out.
+        // The text is a name, such as `inf`.
         FpCategory::Infinite => digits.next().is_none(),
         FpCategory::Zero => digits.all(|digit| digit == b'0'),
         FpCategory::Subnormal => false,
@@ -347,7 +347,7 @@ fn parse_double(text: &str) -> Option<f64> {
     fits.then_some(double)
 }
 
-/// Parses a hexadecimal double behind its `0x`: digits with a point, and an exponent of two behind `p`.
+/// Parses a hexadecimal double after its `0x`: digits, which may have a point, and an exponent of two after `p`.
 fn parse_hex_double(text: &str) -> Option<f64> {
     budget::bytes(text.len());
     let (mantissa, exponent) = match text.split_once(['p', 'P']) {
@@ -355,7 +355,8 @@ fn parse_hex_double(text: &str) -> Option<f64> {
         Some((mantissa, exponent)) => (mantissa, parse_exponent(exponent)?),
     };
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    // The leading digits; the last bit stands for all that follow, so that their sum is rounded once.
+    // The leading digits. Their last bit is also set if a later digit is not zero, so that the number is rounded only once, when it becomes
+    // a double.
     let (mut leading, mut scale) = (0u64, exponent);
     for digit in whole.bytes().chain(fraction.bytes()) {
         let digit = char::from(digit).to_digit(16)?;

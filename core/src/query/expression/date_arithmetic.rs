@@ -201,7 +201,7 @@ fn day_number(date: Date) -> i64 {
     date.since((SpanUnit::Day, start)).map_or(0, |span| i64::from(span.get_days()))
 }
 
-/// The number of the week of a day.
+/// The number of the week that a day is in, counted from 1970.
 fn week_number(day: i64, start: Weekday) -> i64 {
     // 1970-01-01 was a Thursday.
     let shift = i64::from(Weekday::Thursday.since(start));
@@ -238,7 +238,7 @@ fn difference(call: &Call<'_>) -> Result<Operand<'static>> {
     Ok(Operand::int(number(end)? - number(start)?))
 }
 
-/// The number of hours, or shorter units, that begin between two instants. They begin where those of the local time do.
+/// The number of hours, or shorter units, of the local time that begin between two instants.
 fn passed(start: i64, end: i64, unit: Unit, zone: &Zone) -> Result<i64> {
     let offset = |millis: i64| match unit == Unit::Millisecond || *zone == Zone::UTC {
         true => Ok(0),
@@ -246,7 +246,7 @@ fn passed(start: i64, end: i64, unit: Unit, zone: &Zone) -> Result<i64> {
     };
     let (start_offset, end_offset, length) = (offset(start)?, offset(end)?, i128::from(unit.millis()));
     let number = |millis: i64, offset: i64| (i128::from(millis) + i128::from(offset)).div_euclid(length);
-    // What the clock was put forward has not passed.
+    // Time that the clock skipped when it was put forward has not passed.
     let skipped = i128::from(end_offset - start_offset) / length;
     let count = number(end, end_offset) - number(start, start_offset) - skipped;
     i64::try_from(count).map_err(|_| error!(5166308, "$dateDiff overflowed"))
@@ -270,7 +270,7 @@ fn truncate(call: &Call<'_>) -> Result<Operand<'static>> {
     truncated(millis, unit, size, &zone, weekday(call, &first_day)?).map(Operand::date_of)
 }
 
-/// Bins are counted from the start of the year 2000 in the time zone. Those of hours and shorter units have one length each.
+/// Bins are counted from the start of the year 2000 in the time zone. Bins of hours and shorter units all have the same length.
 fn truncated(millis: i64, unit: Unit, size: i64, zone: &Zone, first_day: Weekday) -> Result<i64> {
     let overflow = || error!(5439003, "$dateTrunc overflowed");
     let is_long = !matches!(unit, Unit::Hour | Unit::Minute | Unit::Second | Unit::Millisecond);

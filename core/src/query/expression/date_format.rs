@@ -35,7 +35,7 @@ pub(super) fn iso(millis: i64) -> Result<String> {
     format_date(millis, &Zone::UTC, "%Y-%m-%dT%H:%M:%S.%LZ")
 }
 
-/// A timestamp, as older operators write it.
+/// A timestamp, as operators such as `$toUpper` write it.
 pub(super) fn timestamp(seconds: u32, increment: u32) -> String {
     let date = format_date(i64::from(seconds) * 1000, &Zone::UTC, "%b %d %H:%M:%S").unwrap_or_default();
     format!("{date}:{increment:03x}")
@@ -171,8 +171,8 @@ const DATES: &[&str] = &[
 const TIMES: &[&str] =
     &["%H:%M:%S%.f", "%H:%M.%S%.f", "%H:%M", "%I:%M:%S %p", "%I:%M %p", "%I %p", "%H%M%S", "%H%M", "noon", "midnight"];
 
-/// Parses a date in one of [`DATES`] with a time in one of [`TIMES`]; `zone` applies if the text names none, which it may do only if
-/// `zone` is UTC.
+/// Parses a date in one of [`DATES`] with a time in one of [`TIMES`]; `zone` applies if the text names no zone. The text may name one only
+/// if `zone` is UTC.
 pub(super) fn parse_date(text: &str, zone: &Zone) -> Result<i64> {
     let plain = without_ordinals(text.trim());
     let begins_with_year = plain.bytes().take_while(u8::is_ascii_digit).count() >= 4;
@@ -204,8 +204,8 @@ pub(super) fn parse_date(text: &str, zone: &Zone) -> Result<i64> {
     bail!(Kind::ConversionFailure, "Error parsing date string '{text}'")
 }
 
-/// A time of hour 24, which is of the next day, or of second 60, which is of the next minute, as an earlier time, and the milliseconds
-/// between them; any other text as it is.
+/// Replaces hour 24 of a time by hour 0, and second 60 by second 59, and returns the milliseconds to be added for that. Any other text is
+/// returned as it is.
 fn carried(text: &str) -> (Cow<'_, str>, i64) {
     let (mut text, mut carried) = (Cow::Borrowed(text), 0);
     if text.starts_with("24:") {
@@ -220,7 +220,7 @@ fn carried(text: &str) -> (Cow<'_, str>, i64) {
     (text, carried)
 }
 
-/// The times that a text may begin with, each with what follows it: midnight if it begins with none.
+/// The times that a text may begin with, each with the rest of the text; and midnight, with the whole text.
 fn times_before(text: &str) -> impl Iterator<Item = (Time, &str)> {
     let found = TIMES.iter().filter_map(move |form| match *form {
         "noon" => Some((Time::constant(12, 0, 0, 0), text.strip_prefix("noon")?)),
@@ -382,7 +382,7 @@ fn parse_with(text: &str, format: &str, zone: &Zone) -> Result<i64> {
     read.zone.as_ref().unwrap_or(zone).millis_at(DateTime::from_parts(day, time))
 }
 
-/// The zone of a name; in minutes if they may be given, as by `%Z`. The error says why there is none.
+/// The zone of a name. With `may_be_minutes`, as for `%Z`, the name may be a number of minutes. The error says why there is no zone.
 fn zone_of(name: &str, may_be_minutes: bool) -> std::result::Result<Zone, &'static str> {
     match name.parse::<i64>() {
         Ok(minutes) if may_be_minutes && name.starts_with(['+', '-']) => {

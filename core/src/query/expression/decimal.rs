@@ -8,7 +8,8 @@ use std::num::NonZeroU64;
 /// A function of a real number.
 pub(super) type RealFunction = fn(&BigDecimal) -> BigDecimal;
 
-/// The digits to which results are rounded first: an exact result, of 34 digits or 35, becomes exact, and so is rounded correctly.
+/// The digits to which results are rounded first. So a value that in fact has at most 35 digits becomes exact, and its rounding to 34
+/// digits is correct.
 const DIGITS: u64 = 70;
 
 /// The digits of a square root before it is rounded.
@@ -60,13 +61,14 @@ pub(super) fn decimal_power(base: &Decimal, exponent: &Decimal) -> Decimal {
     decimal(if base.is_negative() && is_odd { -magnitude } else { magnitude })
 }
 
-/// True for an odd integer, None for what is no integer.
+/// True for an odd integer, false for an even one, None for a number that is not an integer.
 fn parity(value: &BigDecimal) -> Option<bool> {
     let (digits, scale) = value.normalized().into_bigint_and_scale();
     (scale <= 0).then(|| scale == 0 && digits.bit(0))
 }
 
-/// A double of the same sign that is as much larger or smaller than 1 or the same, for powers with an infinity.
+/// A double of the same sign whose magnitude is 0, below 1, 1, or above 1, as the decimal's is. Powers with an infinity depend on nothing
+/// else.
 fn representative_base(base: &Decimal) -> f64 {
     let Decimal::Finite(value) = base else { return base.to_f64() };
     let magnitude = match value.abs().cmp(&BigDecimal::one()) {

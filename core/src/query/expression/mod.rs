@@ -62,7 +62,7 @@ const CURRENT: &str = "CURRENT";
 #[derive(Debug)]
 pub struct Expression {
     root: ExpressionNode,
-    /// its errors have the codes of `$group`
+    /// true if its errors have the codes of `$group`
     in_group: bool,
 }
 

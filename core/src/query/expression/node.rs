@@ -46,7 +46,7 @@ pub(super) enum Variable {
 /// An operator's name and evaluation.
 pub(super) struct Function {
     pub name: &'static str,
-    /// Equal arguments give equal results.
+    /// True if equal arguments give equal results.
     pub pure: bool,
     pub form: Form,
 }
@@ -93,9 +93,9 @@ impl fmt::Debug for Function {
 pub(crate) struct Scope<'s> {
     /// the document
     pub root: RawObject<'s>,
-    /// how strings compare
+    /// the collation of strings; None: they are compared bytewise
     pub collator: Option<&'s Collator>,
-    /// in `$group`, which MongoDB runs in an engine with codes of its own
+    /// true in `$group`, which MongoDB runs in an engine that has error codes of its own
     in_group: bool,
     frame: Option<&'s Frame<'s>>,
 }
@@ -116,12 +116,12 @@ impl<'s> Scope<'s> {
         Scope { in_group, ..self }
     }
 
-    /// Calls back in a scope with one more variable.
+    /// Calls `inside` with a scope that has one more variable.
     pub(super) fn with<R>(&self, value: Operand<'_>, inside: impl FnOnce(&Scope<'_>) -> R) -> R {
         self.with_all(vec![value], inside)
     }
 
-    /// Calls back in a scope with several more variables; the last is the innermost.
+    /// Calls `inside` with a scope that has several more variables; the last is the innermost.
     pub(super) fn with_all<R>(&self, values: Vec<Operand<'_>>, inside: impl FnOnce(&Scope<'_>) -> R) -> R {
         let frame = Frame { values, outer: self.frame };
         inside(&Scope { root: self.root, collator: self.collator, in_group: self.in_group, frame: Some(&frame) })
@@ -172,7 +172,8 @@ impl ExpressionNode {
         }
     }
 
-    /// Collects the paths of the document whose whole values it holds in places of their own.
+    /// Collects the paths whose values can be read back from the node's value: see
+    /// [`Expression::whole_paths`](super::Expression::whole_paths).
     pub(super) fn whole_paths<'n>(&'n self, paths: &mut BTreeSet<&'n str>) {
         match self {
             ExpressionNode::Path(Variable::Root, path) => {

@@ -27,7 +27,7 @@ fn parse_name(parser: &mut Parser<'_>, operator: &str, json: &Json) -> Result<Ex
     {
         bail!(4161108, "{operator} does not take a path as 'field'. Did you mean {{$literal: '{name}'}}?");
     }
-    // An expression over constants is none, although the parser has computed it.
+    // An expression over constants does not count as a constant here, although the parser has already computed it.
     let is_computed = ext_json::document(json)
         .is_some_and(|fields| !fields.keys().next().is_some_and(|name| name == "$literal" || name == "$const"));
     match &node {

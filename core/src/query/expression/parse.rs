@@ -192,7 +192,7 @@ pub(super) fn expression(json: &Json, environment: &Environment, operators: Oper
     expression_with(&[], json, environment, operators)
 }
 
-/// Parses a whole expression, with variables that its evaluation binds around it.
+/// Parses a whole expression with variables that the caller binds when it evaluates the expression.
 pub(super) fn expression_with(
     names: &[&str],
     json: &Json,

@@ -22,7 +22,7 @@ const DIGITS: u32 = 120;
 /// Below this power of ten an argument is near zero.
 const SMALL: i64 = -20;
 
-/// From this power of ten on, 1 is nothing beside the square of an argument.
+/// From this power of ten on, 1 is negligible beside the square of an argument.
 const LARGE: i64 = 60;
 
 /// The largest power of ten of an argument whose exponential is neither too large nor too small for a decimal128.
@@ -126,11 +126,11 @@ fn compute_pi(bits: usize) -> BigInt {
 
 /// pi as a multiple of 2^-`bits`.
 fn pi_fixed(bits: usize) -> BigInt {
-    /// What the largest decimal128 needs.
-    const MOST: usize = BITS + 20_600;
+    /// The bits that the largest decimal128 needs.
+    const MAX_BITS: usize = BITS + 20_600;
     static SHORT: OnceLock<BigInt> = OnceLock::new();
     static LONG: OnceLock<BigInt> = OnceLock::new();
-    let (kept, computed) = if bits <= BITS { (&SHORT, BITS) } else { (&LONG, MOST) };
+    let (kept, computed) = if bits <= BITS { (&SHORT, BITS) } else { (&LONG, MAX_BITS) };
     kept.get_or_init(|| compute_pi(computed)) >> computed.saturating_sub(bits)
 }
 
@@ -169,8 +169,8 @@ fn sine_factor_and_cosine(square: &BigInt) -> (BigInt, BigInt) {
     (from(1), from(0))
 }
 
-/// The value times `1 + a z + b z^2`, where `z` is its square: all that counts of a series near zero. A coefficient is numerator and
-/// denominator.
+/// The value times `1 + a z + b z^2`, where `z` is its square: the terms of a series that matter near zero. A coefficient is a numerator
+/// and a denominator.
 fn near_zero(value: &BigDecimal, coefficients: [(i64, i64); 2]) -> BigDecimal {
     let fixed = to_fixed(value, BITS);
     let square = product(&fixed, &fixed);
@@ -218,7 +218,7 @@ fn beyond() -> BigDecimal {
     BigDecimal::new(BigInt::one(), -BEYOND)
 }
 
-/// The exponential; beyond all decimals or nearer to zero than all of them, some number that is so, too.
+/// The exponential. If it is beyond all decimals, or nearer to zero than all of them, the result is some number that is so, too.
 pub(super) fn exp(value: &BigDecimal) -> BigDecimal {
     if exponent(value) > MAX_EXP {
         return if value.is_negative() { BigDecimal::new(BigInt::one(), BEYOND) } else { beyond() };
@@ -247,7 +247,7 @@ pub(super) fn log10(value: &BigDecimal) -> BigDecimal {
     divided(&ln(value), &from_fixed(ln_10()))
 }
 
-/// How many quarter turns, modulo 4, and what remains, from -pi/4 to pi/4.
+/// The number of quarter turns, modulo 4, and the remaining angle, from -pi/4 to pi/4.
 fn turned(value: &BigDecimal) -> (u8, BigDecimal) {
     if value.abs() < BigDecimal::new(78.into(), 2) {
         return (0, value.clone());
@@ -324,7 +324,7 @@ pub(super) fn atan2(y: &BigDecimal, x: &BigDecimal) -> BigDecimal {
     let angle = atan(&divided(y, x));
     match (x.is_negative(), y.is_negative()) {
         (false, _) => angle,
-        // The angle is nothing beside pi, and may have thousands of digits behind the point.
+        // A very small angle is negligible beside pi, and may have thousands of digits after the point.
         (true, is_below) => {
             let angle = if is_near_zero(&angle) && exponent(&angle) < -LARGE { BigDecimal::zero() } else { angle };
             if is_below { angle - pi() } else { angle + pi() }
@@ -354,7 +354,7 @@ fn half(value: BigDecimal) -> BigDecimal {
 /// Half the sum of the exponentials of the value and of its opposite, or half their difference.
 fn mean_exp(value: &BigDecimal, combine: fn(BigDecimal, BigDecimal) -> BigDecimal) -> BigDecimal {
     let power = exp(&value.abs());
-    // The other one is nothing beside a large one.
+    // The inverse is negligible beside a large power.
     let inverse = if exponent(&power) > LARGE { BigDecimal::zero() } else { divided(&BigDecimal::one(), &power) };
     half(combine(power, inverse))
 }
@@ -379,7 +379,7 @@ pub(super) fn tanh(value: &BigDecimal) -> BigDecimal {
         return near_zero(value, [(-1, 3), (2, 15)]);
     }
     let square = exp(&(value.abs() * integer(2)));
-    // It differs from 1 by less than 10^-59.
+    // For a large square, the result differs from 1 by less than 10^-59.
     let magnitude = match exponent(&square) > LARGE {
         true => BigDecimal::one(),
         false => divided(&(&square - integer(1)), &(&square + integer(1))),
@@ -421,10 +421,10 @@ pub(super) fn power(base: &BigDecimal, exponent: &BigDecimal) -> BigDecimal {
     exact_power(base, exponent).unwrap_or_else(|| exp(&(ln(base) * exponent)))
 }
 
-/// The power, if it is a power of ten, or has at most some hundred digits: then by multiplication, and correctly rounded. All results
-/// with few digits are among these.
+/// The power by multiplication, correctly rounded, if the base is a power of ten or the result has at most some hundred digits; else None.
+/// All results with few digits are among these.
 fn exact_power(base: &BigDecimal, exponent: &BigDecimal) -> Option<BigDecimal> {
-    const MOST_DIGITS: u64 = 400;
+    const MAX_DIGITS: u64 = 400;
     let times = exponent.is_integer().then(|| exponent.to_i64()).flatten()?;
     let (digits, scale) = base.normalized().into_bigint_and_scale();
     let scale = scale.checked_mul(times)?;
@@ -432,7 +432,7 @@ fn exact_power(base: &BigDecimal, exponent: &BigDecimal) -> Option<BigDecimal> {
         return Some(BigDecimal::new(digits, scale.clamp(-BEYOND, BEYOND)));
     }
     let factors = u32::try_from(times.unsigned_abs()).ok()?;
-    if BigDecimal::new(digits.clone(), 0).digits().saturating_mul(u64::from(factors)) > MOST_DIGITS {
+    if BigDecimal::new(digits.clone(), 0).digits().saturating_mul(u64::from(factors)) > MAX_DIGITS {
         return None;
     }
     let product = digits.pow(factors);

@@ -26,7 +26,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     }),
 ];
 
-/// Parses the sets. A constant that is no array is an error of its own.
+/// Parses the sets. A constant that is not an array is refused here, with another code than at evaluation (17044).
 fn parse_equals(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<ExpressionNode>> {
     let set = |json: &Json| match parser.node(json)? {
         ExpressionNode::Constant(value) if !matches!(value, Value::Array(_)) => {
@@ -87,7 +87,7 @@ fn union(call: &Call<'_>) -> Result<Operand<'static>> {
     Operand::array(set_of(call, all))
 }
 
-/// Returns the elements of the first array that are not in the second, in their order.
+/// Returns the elements of the first array that are not in the second, each once, in the order of the first array.
 fn difference(call: &Call<'_>, left: Operand<'_>, right: Operand<'_>) -> Result<Operand<'static>> {
     let items = call.items(left, "its first argument", 17048)?;
     let excluded = set_of(call, call.items(right, "its second argument", 17049)?);

@@ -56,7 +56,7 @@ const WHITESPACE: &[char] = &[
     '\u{2002}', '\u{2003}', '\u{2004}', '\u{2005}', '\u{2006}', '\u{2007}', '\u{2008}', '\u{2009}', '\u{200A}',
 ];
 
-/// The text of a value as older operators convert it; null and missing are the empty string.
+/// The text of a value as operators such as `$toUpper` convert it; null and missing become the empty string.
 fn coerced(operand: &Operand<'_>) -> Result<String> {
     if operand.is_nullish() {
         return Ok(String::new());
@@ -72,7 +72,8 @@ fn coerced(operand: &Operand<'_>) -> Result<String> {
     }
 }
 
-/// A double with six significant digits, as C prints it by `%g`. MongoDB's functions that take anything as a string write doubles so.
+/// A double with six significant digits, as C prints it by `%g`. MongoDB's operators that convert any value to a string write doubles like
+/// this.
 fn general(number: f64) -> String {
     const DIGITS: i32 = 6;
     if !number.is_finite() {
@@ -104,7 +105,7 @@ fn concat(call: &Call<'_>) -> Result<Operand<'static>> {
     Ok(Operand::string(all))
 }
 
-/// A position or a length in bytes: a double is cut, a decimal rounded, and one beyond 64 bits is the least integer.
+/// A position or a length in bytes. A double is truncated; a decimal is rounded, and becomes the least integer if it is beyond 64 bits.
 fn bytes_of(call: &Call<'_>, number: &Number) -> Result<i64> {
     match number {
         Number::Decimal(decimal) => Ok(decimal.to_i64_rounded().unwrap_or(i64::MIN)),
@@ -211,7 +212,7 @@ fn index_of_points(call: &Call<'_>) -> Result<Operand<'static>> {
     if text.is_empty() && wanted.is_empty() && from == 0 {
         return Ok(Operand::int(0));
     }
-    // The bounds are those of the match's start: it may end behind them.
+    // The bounds apply to the start of the match, which may end after them.
     let found = text.char_indices().nth(from).and_then(|(first, _)| {
         let at = memmem::find(&text.as_bytes()[first..], wanted.as_bytes())?;
         Some(from + text[first..first + at].chars().count())

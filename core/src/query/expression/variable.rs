@@ -1,4 +1,4 @@
-//! Operators that bind variables, and `$rand`.
+//! Operators that bind variables, and those whose result is random: `$rand` and `$createObjectId`.
 
 use super::node::{Call, ExpressionNode};
 use super::parse::{
@@ -85,7 +85,7 @@ fn element_names(fields: &Map<String, Json>) -> Result<Vec<&str>> {
     Ok(vec![variable_name(fields, "as", ELEMENT)?, variable_name(fields, "arrayIndexAs", INDEX)?])
 }
 
-/// The values of these variables.
+/// The values of an element's two variables: the element and its position.
 fn of_element<'v>(index: usize, item: Operand<'v>) -> Vec<Operand<'v>> {
     vec![item, Operand::int(i64::try_from(index).unwrap_or(i64::MAX))]
 }

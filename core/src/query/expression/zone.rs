@@ -1,7 +1,8 @@
 //! Time zones: local dates and times of instants, and back.
 //!
-//! The library's instants end some hours before the first and the last day of its calendar, and its offsets at 26 hours. A zone's rules
-//! repeat with the calendar, so an instant beyond is looked up [`CYCLE_YEARS`] nearer; offsets are computed with here.
+//! The library's instants do not reach the first and the last hours of its calendar, and its offsets are limited to 26 hours. The rules of
+//! a zone repeat with the calendar. So an instant beyond the library's is looked up [`CYCLE_YEARS`] nearer to year 0, and fixed offsets are
+//! added here.
 
 use crate::error::{Error, Kind, Result, error};
 use jiff::civil::{Date, DateTime};
@@ -15,7 +16,7 @@ const CYCLE_MILLIS: i64 = 146_097 * 86_400_000;
 /// The first year whose dates may not be instants of the library, counted from year 0 in both directions.
 const LAST_YEAR: u16 = 9999;
 
-/// The distance from UTC that is too large in the text of a date, where it would be the day of a date that does not exist.
+/// The least distance from UTC that is too large for the text of a date.
 const FAR_MILLIS: i64 = 26 * 3_600_000;
 
 const EPOCH: DateTime = Date::constant(1970, 1, 1).at(0, 0, 0, 0);

@@ -24,7 +24,8 @@ impl Bits {
     /// Reads a mask (a number or a binary value) or a list of positions.
     ///
     /// # Errors
-    /// `FailedToParse` for a mask that is negative or not an integer, `BadValue` for such a position and for another type.
+    /// `FailedToParse` for a mask that is negative or not an integer, `BadValue` for a position that is negative, not an integer or too
+    /// large, and for a value of another type.
     pub fn parse(name: &str, path: &str, argument: &Value, all: bool, set: bool) -> Result<Bits> {
         let mut positions = match argument {
             Value::Array(positions) => positions.iter().map(position).collect::<Result<Vec<_>>>()?,

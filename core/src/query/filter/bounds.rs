@@ -23,14 +23,14 @@ impl FilterNode {
         self.narrowed(path, stored, Sources::OF_PATH).unwrap_or_else(KeyRanges::all)
     }
 
-    /// As [`ranges_of`](Self::ranges_of), also from an equality of a whole document that contains the field: `{"a": {"b": 1}}`
-    /// implies that `a.b` is 1.
+    /// As [`ranges_of`](Self::ranges_of), but also uses equalities of whole documents that contain the field: `{"a": {"b": 1}}` implies
+    /// that `a.b` is 1.
     pub fn ranges_within(&self, path: &str) -> KeyRanges {
         self.narrowed(path, None, Sources { wholes: true, ..Sources::OF_PATH }).unwrap_or_else(KeyRanges::all)
     }
 
-    /// As [`ranges_within`](Self::ranges_within), from what the filter's text says alone: an expression may have been computed from the
-    /// time, the user's roles, or a random number.
+    /// As [`ranges_within`](Self::ranges_within), but ignores expressions: their values may depend on the time, the user's roles, or a
+    /// random number.
     pub fn ranges_as_written(&self, path: &str) -> KeyRanges {
         self.narrowed(path, None, Sources { wholes: true, expressions: false }).unwrap_or_else(KeyRanges::all)
     }
@@ -42,7 +42,7 @@ impl FilterNode {
             FilterNode::And(nodes) => {
                 nodes.iter().filter_map(|node| node.narrowed(path, stored, from)).reduce(|a, b| a.intersect(&b))
             }
-            // An expression that is constant and false.
+            // An `$or` without branches may stand for an expression that is constant and false.
             FilterNode::Or(nodes) if nodes.is_empty() && !from.expressions => None,
             FilterNode::Or(nodes) => union(nodes.iter().map(|node| node.narrowed(path, stored, from))),
             FilterNode::Not(node) => node.ranges_without(path, stored),
@@ -82,7 +82,7 @@ impl FilterNode {
         }
     }
 
-    /// The encodings of the field in documents that do not match; None for everything.
+    /// Ranges that contain the field's encoding in every document that does not match; None for everything.
     fn ranges_without(&self, path: &str, stored: Stored<'_>) -> Option<KeyRanges> {
         match self {
             FilterNode::Leaf(leaf, Test::Exists) if leaf == path => Some(point(&Value::Null, stored)),
@@ -105,8 +105,8 @@ impl FilterNode {
         }
     }
 
-    /// True if the node matches all documents without arrays on these paths whose values lie in [`ranges_of`](Self::ranges_of)
-    /// them, and has no conditions on other paths. The ranges of a path are one range, or points.
+    /// True only if the node has no conditions on other paths, and matches every document without arrays on these paths whose values lie in
+    /// the node's [`ranges_of`](Self::ranges_of) each path. These are then one range or points.
     pub fn is_ranges_of(&self, paths: &[&str]) -> bool {
         budget::step();
         match self {
@@ -132,7 +132,7 @@ impl FilterNode {
         }
     }
 
-    /// Visits the path of every leaf.
+    /// Visits the path of every leaf, and of every equality that an expression requires.
     pub fn leaf_paths<'a>(&'a self, visit: &mut impl FnMut(&'a str)) {
         budget::step();
         match self {
@@ -258,7 +258,7 @@ impl Test {
             }
             // An array itself lies between MinKey and MaxKey.
             Test::Range(range) if found == Found::Element && range.class.is_none() => KeyRanges::all(),
-            // All tests are of the same element.
+            // All tests inside `$elemMatch` apply to the same element, so their ranges are intersected.
             Test::ElementValue(node) if found == Found::Element => node.ranges_of("", stored),
             Test::Range(range) if !alike && range.bound.has_strings() => {
                 if range.class == Some(Class::Array) {
@@ -296,7 +296,7 @@ impl Range {
         let range = if self.side.is_upper() {
             let lo = match self.class {
                 None => Some(Vec::new()),
-                // NaN stands below every number, and no range holds it.
+                // NaN sorts below every number, and no range contains it.
                 Some(Class::Number) => prefix_successor(&encoded_under(&Value::Number(Number::Double(f64::NAN)), None)),
                 Some(class) => Some(vec![class as u8]),
             };
@@ -323,7 +323,7 @@ fn whole(class: Class) -> KeyRanges {
     KeyRanges::new(vec![KeyRange { lo: vec![class as u8], hi: prefix_successor(&[class as u8]) }])
 }
 
-/// The encodings of one element of an array that equals `value`, or contains it: its first element, or `value` itself.
+/// For an array that equals `value`, the encoding of its first element; for an array that has `value` as an element, that of `value`.
 fn of_element_or_array(value: &Value, stored: Stored<'_>) -> KeyRanges {
     let first = match value {
         Value::Array(items) => items.first().map_or_else(|| vec![EMPTY_ARRAY], |first| encoded_under(first, stored)),
@@ -332,7 +332,7 @@ fn of_element_or_array(value: &Value, stored: Stored<'_>) -> KeyRanges {
     KeyRanges::union([point(value, stored), KeyRanges::point(first)])
 }
 
-/// A rank of ranges by width: nothing, single keys, ranges, everything; then by their number.
+/// Ranks ranges by width: none, points, ranges, everything; and equal ones by their number.
 fn width(ranges: &KeyRanges) -> (u8, usize) {
     let slice = ranges.as_slice();
     match slice {

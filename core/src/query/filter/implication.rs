@@ -1,8 +1,8 @@
 //! Decides whether one filter implies another, and checks the filters of partial indexes.
 //!
-//! RULE: an implication may be missed, never invented, since a search of a partial index would miss documents. Leaves are compared
-//! test by test: a leaf matches if one value at its path passes, so if one test implies another, it does so with arrays on the
-//! path, too.
+//! RULE: an implication may be missed, never invented, since a search of a partial index would miss documents. Leaves are compared by their
+//! tests alone. A leaf matches if one value at its path passes; so if each value that passes one test passes the other, the implication
+//! also holds with arrays on the path.
 
 use super::node::{FilterNode, Range, Test};
 use super::{Filter, parse};
@@ -66,12 +66,12 @@ fn implies(node: &FilterNode, wanted: &FilterNode) -> bool {
     match (node, wanted) {
         (_, FilterNode::And(all)) => all.iter().all(|one| implies(node, one)),
         (FilterNode::Or(any), _) => any.iter().all(|one| implies(one, wanted)),
-        // An `$or` may follow from a part of the conjunction, or one of its branches may follow.
+        // An `$or` is implied if a part of the `$and` implies it, or if the whole `$and` implies one branch of the `$or`.
         (FilterNode::And(parts), _) if parts.iter().any(|part| implies(part, wanted)) => true,
         (_, FilterNode::Or(any)) => any.iter().any(|one| implies(node, one)),
         (FilterNode::Leaf(path, test), FilterNode::Leaf(other, wanted)) => path == other && test_implies(test, wanted),
         (FilterNode::Not(inner), FilterNode::Leaf(path, Test::Exists)) => match &**inner {
-            // After a dot, an array may have no value at the path, and so none that equals null.
+            // With a dot it does not: for `{a: []}`, `a.b` has no value, so `{$ne: null}` matches and `$exists` does not.
             FilterNode::Leaf(other, Test::Null) => path == other && !path.contains('.'),
             _ => false,
         },
@@ -79,8 +79,8 @@ fn implies(node: &FilterNode, wanted: &FilterNode) -> bool {
     }
 }
 
-/// True only if every value, or a missing one, that passes `test` passes `wanted`. Both tests see the same values: an array itself
-/// in any case, whether or not they see its elements.
+/// True only if `wanted` passes for each value, and for a missing one, for which `test` passes. Every test sees an array itself; most also
+/// see its elements.
 fn test_implies(test: &Test, wanted: &Test) -> bool {
     match (test, wanted) {
         (Test::Never, _) => true,

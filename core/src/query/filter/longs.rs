@@ -1,4 +1,5 @@
-//! The integers in a filter that a client has given as ones of 64 bits. An upsert stores them as such; for matching they are numbers.
+//! Finds the integers that a filter gives as `$numberLong`. An upsert stores them as 64-bit integers; for matching they are numbers like
+//! any others.
 
 use crate::budget;
 use crate::values::document::field_order::keeps_order;
@@ -6,12 +7,12 @@ use crate::values::document::value::Value;
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
 
-/// The paths at which a filter demands such integers.
+/// The paths at which a filter's equalities have such integers.
 #[derive(Debug, Default)]
 pub(super) struct Longs(BTreeSet<String>);
 
 impl Longs {
-    /// Those of a filter; none unless objects keep order and marks.
+    /// The paths of a filter; none unless values keep their marks ([`keeps_order`]).
     pub(super) fn of(filter: &Json) -> Self {
         let mut longs = Self::default();
         if keeps_order() {
@@ -43,7 +44,7 @@ impl Longs {
         }
     }
 
-    /// The value of an equality at a path, with its marks.
+    /// Marks the 64-bit integers in the value of an equality at a path.
     pub(super) fn mark(&self, path: &str, value: Value) -> Value {
         if self.0.is_empty() { value } else { self.marked(path, value) }
     }

@@ -1,4 +1,5 @@
-//! Matches a filter against jsonb's bytes. No function allocates for documents without extended values.
+//! Matches a filter against jsonb's bytes. Apart from `$expr`, `$jsonSchema` and regular expressions, nothing is allocated for documents
+//! without extended values.
 
 use super::node::{FilterNode, Range, Set, Test};
 use crate::budget;
@@ -48,7 +49,8 @@ impl FilterNode {
         }
     }
 
-    /// True if the value matches as the value of every path. With `elements`, one of an array's elements may match instead.
+    /// True if the value matches, whatever paths the leaves have. With `elements`, a leaf also accepts an array if one of its elements
+    /// passes.
     pub fn matches_value(&self, value: RawValue<'_>, elements: bool) -> bool {
         budget::step();
         match self {
@@ -100,7 +102,7 @@ impl Test {
 }
 
 impl Test {
-    /// As [`accepts`](Self::accepts), strings compared by the collation.
+    /// As [`accepts`](Self::accepts), but compares strings by the collation.
     fn accepts_under(&self, found: Option<RawValue<'_>>, collator: &Collator) -> bool {
         let compare = |raw: RawValue<'_>, value: &Value| compare_raw_with(raw, value, Some(collator));
         match self {
@@ -147,7 +149,7 @@ impl Set {
             || self.contains_beside_values(found)
     }
 
-    /// True if the value, or a missing one, equals null in the set or matches a pattern.
+    /// True if the set contains null and the value is null or missing, or if the value matches a pattern.
     fn contains_beside_values(&self, found: Option<RawValue<'_>>) -> bool {
         let Some(raw) = found else { return self.null };
         budget::steps(self.patterns.len());

@@ -8,8 +8,9 @@
 //! * [`implication`] decides whether one filter implies another, and checks the filters of partial indexes.
 //! * [`side`], [`types`], [`modulo`] and [`bits`] are single operators: argument and test.
 //! * [`schema`] is `$jsonSchema`.
-//! * [`violation`] and [`schema_violation`] say what a document violates of a filter.
-//! * [`strings`] finds fields that are compared with strings, and have dates.
+//! * [`violation`] and [`schema_violation`] describe why a document does not match a filter.
+//! * [`strings`] finds fields that a filter compares with strings although they contain dates.
+//! * [`longs`] finds the 64-bit integers that an upsert stores.
 
 mod bits;
 mod longs;
@@ -98,7 +99,7 @@ impl Filter {
         matches!(&self.root, FilterNode::And(nodes) if nodes.is_empty())
     }
 
-    /// True if the document matches, false also for an error, which [`evaluate`](Self::evaluate) returns.
+    /// True if the document matches; false if the evaluation fails, for which [`evaluate`](Self::evaluate) returns the error.
     pub fn matches(&self, document: RawObject<'_>) -> bool {
         self.evaluate(document).unwrap_or(false)
     }
@@ -118,12 +119,12 @@ impl Filter {
         self.root.ranges_of(path, None)
     }
 
-    /// As [`ranges_of`](Self::ranges_of), also from an equality of a whole document that contains the field.
+    /// As [`ranges_of`](Self::ranges_of), but also uses equalities of whole documents that contain the field.
     pub fn ranges_within(&self, path: &str) -> KeyRanges {
         self.root.ranges_within(path)
     }
 
-    /// As [`ranges_within`](Self::ranges_within), from what is the same each time the filter's text is parsed: not from expressions.
+    /// As [`ranges_within`](Self::ranges_within), but ignores expressions, so the result is the same each time the filter's text is parsed.
     pub fn ranges_as_written(&self, path: &str) -> KeyRanges {
         self.root.ranges_as_written(path)
     }
@@ -138,7 +139,7 @@ impl Filter {
         self.root.looks_only_at(&accepts)
     }
 
-    /// The paths that the result depends on; None if they are unknown.
+    /// The paths that the result depends on; None if the filter evaluates an expression or a schema.
     pub(crate) fn fields_read(&self) -> Option<BTreeSet<String>> {
         let paths = RefCell::new(BTreeSet::new());
         let collect = |path: &str| {
@@ -153,8 +154,8 @@ impl Filter {
         self.looks_only_at(|path| one.has_same(other, path::split(path).0))
     }
 
-    /// True if the filter matches all documents without arrays at these paths whose values lie in
-    /// [`ranges_of`](Self::ranges_of) them.
+    /// True only if the filter has no conditions on other paths, and matches every document without arrays on these paths whose values lie
+    /// in [`ranges_of`](Self::ranges_of) each path.
     pub fn is_ranges_of(&self, paths: &[&str]) -> bool {
         self.root.is_ranges_of(paths)
     }
@@ -177,7 +178,7 @@ impl Filter {
         paths.into_iter().filter(|path| !self.ranges_of(path).is_all()).map(str::to_owned).collect()
     }
 
-    /// True if the filter has no conditions on other paths.
+    /// True if every leaf of the filter, and every equality that an expression requires, is at one of these paths.
     pub fn is_about(&self, paths: &[&str]) -> bool {
         let mut about = true;
         self.root.leaf_paths(&mut |path| about &= paths.contains(&path));
@@ -224,7 +225,7 @@ impl Filter {
         Ok(self.marked_equalities().map(|(path, value)| (path.to_owned(), value)).collect())
     }
 
-    /// As [`equalities`](Self::equalities), as an upsert stores them.
+    /// As [`equalities`](Self::equalities), with 64-bit integers marked, as an upsert stores them.
     pub(crate) fn marked_equalities(&self) -> impl Iterator<Item = (&str, Value)> {
         self.equalities().into_iter().map(|(path, value)| (path, self.longs.mark(path, value)))
     }
@@ -260,14 +261,14 @@ impl<'a> Part<'a> {
         self.root.ranges_of_one(path, stored)
     }
 
-    /// True if every matching document has an array at the path.
+    /// True only if every matching document has an array at the path.
     pub(crate) fn demands_array(self, path: &str) -> bool {
         let mut demanded = false;
         self.root.required(&mut |leaf, test| demanded |= leaf == path && test.accepts_only_arrays());
         demanded
     }
 
-    /// True if every matching document has a value at the path.
+    /// True only if every matching document has a value at the path.
     pub(crate) fn demands_existence(self, path: &str) -> bool {
         let mut demanded = false;
         self.root.required(&mut |leaf, test| demanded |= leaf == path && matches!(test, Test::Exists));

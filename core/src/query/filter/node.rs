@@ -60,7 +60,7 @@ pub(super) enum Test {
     Regex(Pattern),
     /// an array of this length
     Size(usize),
-    /// an array with a document in it, or another array taken as one, that matches
+    /// an array with an element that matches as a document; an array counts as a document
     ElementDocument(Box<FilterNode>),
     /// an array with an element that passes every test, whatever path they are given
     ElementValue(Box<FilterNode>),
@@ -75,7 +75,7 @@ pub(super) struct Set {
     pub values: Vec<Value>,
     /// true if null is among them
     pub null: bool,
-    /// strings that one of these is found in belong, too
+    /// a string in which one of these is found also passes
     pub patterns: Vec<Pattern>,
 }
 
@@ -99,7 +99,7 @@ impl Test {
         }
     }
 
-    /// Equality to a value; null and undefined equal each other and missing.
+    /// Equality to a value. Null, undefined and a missing value are equal.
     pub fn equal(value: Value) -> Test {
         if Class::of(&value) == Class::Null { Test::Null } else { Test::Equal(value) }
     }
@@ -148,7 +148,7 @@ impl Test {
         matches!(self, Test::Collated(..))
     }
 
-    /// The only value that passes, if the test is an equality in disguise or in the open.
+    /// The value of an equality, or of an `$in` with one value and no pattern; None for other tests.
     pub fn single_value(&self) -> Option<Value> {
         match self {
             Test::Collated(test, _) => test.single_value(),

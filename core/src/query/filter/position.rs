@@ -1,7 +1,8 @@
 //! Finds the array element by which a document matches, to which `$` in an update or a projection refers.
 //!
-//! The element belongs to the outermost array on the path. As in MongoDB, the last of several conditions that finds an element decides,
-//! in the order of [`rank`]. Alternatives find none, unless they are values of one field, and a negation finds none.
+//! The element belongs to the outermost array on the path. As in MongoDB, the last of several conditions that finds an element decides, in
+//! the order of [`rank`]. A negation finds none. An `$or` of several branches finds one only if all branches are equalities or patterns of
+//! one field.
 
 use super::Filter;
 use super::node::{FilterNode, Test};
@@ -87,7 +88,7 @@ fn rank_of_test(test: &Test) -> u8 {
     }
 }
 
-/// The field, if all alternatives are equalities or patterns of one field. They then count as `$in`, as in MongoDB.
+/// The field, if all branches of an `$or` are equalities or patterns of one field; else None. Such an `$or` counts as `$in`, as in MongoDB.
 fn values_of_one_field(nodes: &[FilterNode]) -> Option<(&str, AtEnd)> {
     let (path, test) = nodes.first().and_then(equality)?;
     let same = |node: &FilterNode| equality(node).is_some_and(|(other, _)| other == path);

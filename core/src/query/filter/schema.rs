@@ -29,7 +29,7 @@ pub(super) struct Schema {
 #[derive(Debug)]
 enum Rule {
     Types(Types),
-    /// In their order.
+    /// Sorted.
     Enum(Vec<Value>),
     All(Vec<Schema>),
     Any(Vec<Schema>),
@@ -54,7 +54,7 @@ enum Rule {
 /// `properties`, `patternProperties` and `additionalProperties`.
 #[derive(Debug)]
 struct Properties {
-    /// In the order of their names.
+    /// Sorted by name.
     named: Vec<(String, Schema)>,
     patterns: Vec<(Pattern, Schema)>,
     others: Additional,
@@ -74,10 +74,11 @@ enum Dependency {
     Schema(Schema),
 }
 
-/// The types of JSON Schema. MongoDB's aliases are the same but for `boolean`.
+/// The types of JSON Schema. MongoDB's aliases are the same, except `bool` for `boolean`.
 const JSON_TYPES: [&str; 6] = ["array", "boolean", "null", "number", "object", "string"];
 
-/// A keyword, and the function that parses its rule, if it has one. One of several keywords that belong together parses all.
+/// A keyword and the function that parses its rule. The function returns None if there is no rule, or if another keyword's function has
+/// parsed it.
 type Keyword = (&'static str, fn(&Keywords<'_>, &'static str) -> Result<Option<Rule>>);
 
 const KEYWORDS: &[Keyword] = &[
@@ -179,7 +180,7 @@ const KEYWORDS: &[Keyword] = &[
     }),
 ];
 
-/// Keywords of draft 4 that MongoDB does not have.
+/// Keywords that MongoDB refuses as not supported.
 const NOT_SUPPORTED: &[&str] = &["$ref", "$schema", "default", "definitions", "format", "id", "keyId"];
 
 /// The fields of `encrypt`, which only clients use.
@@ -358,7 +359,7 @@ impl<'j> Keywords<'j> {
         }
     }
 
-    /// The three keywords for fields make one rule, which the first of them parses.
+    /// The three keywords for fields make one rule. It is returned for the first of them that is given; None for the others.
     fn properties(&self, keyword: &'static str) -> Result<Option<Rule>> {
         let mut three = ["properties", "patternProperties", "additionalProperties"].into_iter();
         if three.find(|name| self.fields.contains_key(*name)) != Some(keyword) {

@@ -1,4 +1,4 @@
-//! What a value violates of a `$jsonSchema`: an entry for each keyword that does not accept it.
+//! Describes why a `$jsonSchema` does not accept a value: one entry for each keyword that does not accept it.
 
 use super::schema::Schema;
 use super::violation::{Details, Report, object, type_name};
@@ -10,7 +10,7 @@ use crate::values::order::compare_elements;
 use crate::values::path;
 use serde_json::{Map, Value as Json, json};
 
-/// Keywords whose entries repeat the value, and the reason of their entries.
+/// Keywords whose entries repeat the value, each with the reason that its entries give.
 const SIMPLE: &[(&str, &str)] = &[
     ("type", "type did not match"),
     ("bsonType", "type did not match"),
@@ -26,10 +26,11 @@ const SIMPLE: &[(&str, &str)] = &[
     ("uniqueItems", "found a duplicate item"),
 ];
 
-/// Keywords that change what another one means.
+/// Keywords, each with another one that changes its meaning.
 const BESIDE: &[(&str, &str)] = &[("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")];
 
-/// A test whether a schema accepts values. One that was stored parses.
+/// Returns a function that tests whether the schema accepts a value. It accepts everything if the schema cannot be parsed; a stored one
+/// can.
 fn acceptor(schema: &Json) -> impl Fn(RawValue<'_>) -> bool {
     let schema = Schema::parse(schema, MAX_DEPTH).ok();
     move |value| schema.as_ref().is_none_or(|schema| regex::watched(|| schema.matches(value)).unwrap_or(false))
@@ -280,7 +281,7 @@ impl Report<'_> {
         (!entries.is_empty()).then(|| object(json!({"failingDependencies": entries})))
     }
 
-    /// Those of some names that the object does not have; None if it has all.
+    /// The names that the object does not have; None if it has all.
     fn missing(&mut self, names: &[Json], object: RawObject<'_>) -> Option<Vec<Json>> {
         let mut missing = Vec::new();
         for name in names.iter().filter(|name| name.as_str().is_some_and(|name| object.get(name).is_none())) {

@@ -16,7 +16,7 @@ pub(super) enum Side {
 }
 
 impl Side {
-    /// True if a value passes that compares to the bound with this result.
+    /// True if a value passes whose comparison with the bound has this result.
     pub fn accepts(self, ordering: Ordering) -> bool {
         match self {
             Side::Less => ordering.is_lt(),

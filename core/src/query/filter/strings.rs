@@ -1,4 +1,4 @@
-//! Fields that a filter compares with strings, and that have dates: `{"sent": {"$gte": "2026-07-01"}}` matches none of
+//! Finds fields that a filter compares with strings although they contain dates: `{"sent": {"$gte": "2026-07-01"}}` does not match
 //! `{"sent": {"$date": …}}`. `explain` looks for them in a sample of documents.
 
 use super::Filter;
@@ -7,10 +7,10 @@ use crate::values::document::raw::RawObject;
 use crate::values::path;
 use serde_json::json;
 
-/// Of filters with more fields none are looked for.
+/// Filters with more fields than this are not analysed.
 const MAX_FIELDS: usize = 20;
 
-/// The fields of a filter that can match only strings, with what documents have there.
+/// The fields that are strings in all matching documents, with counts of the values that observed documents have there.
 #[derive(Debug)]
 pub struct StringFields(Vec<Field>);
 
@@ -35,7 +35,7 @@ impl StringFields {
         (!fields.is_empty()).then_some(Self(fields))
     }
 
-    /// Looks at a document.
+    /// Counts the values of a document.
     pub fn observe(&mut self, document: RawObject<'_>) {
         for field in &mut self.0 {
             match path::resolve(document, &field.path).map(Element::of) {
@@ -46,7 +46,7 @@ impl StringFields {
         }
     }
 
-    /// The fields that had dates only.
+    /// The fields in which all observed values were dates, and at least one was.
     pub fn with_dates_only(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter(|field| field.dates > 0 && field.others == 0).map(|field| field.path.as_str())
     }

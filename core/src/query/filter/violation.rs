@@ -1,9 +1,9 @@
-//! What a document violates of a filter, in the form of MongoDB's `errInfo.details`.
+//! Describes why a document does not match a filter, in the form of MongoDB's `errInfo.details`.
 //!
-//! The filter's JSON is walked once more. Each condition is parsed and evaluated by itself, so that no other code knows of these reports.
+//! It walks the filter's JSON again, and parses and evaluates each condition by itself, so no other code knows about these reports.
 //!
-//! INVARIANT: a report takes at most about [`MOST_BYTES`], however large the document and the filter are. What is left out makes it
-//! truncated.
+//! INVARIANT: a report takes at most about [`MAX_BYTES`], however large the document and the filter are. [`Report::truncated`] says
+//! whether something was left out.
 
 use super::parse;
 use crate::budget;
@@ -20,12 +20,12 @@ use serde_json::{Map, Value as Json, json};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-/// The size of the values, arguments and names that a report repeats.
-const MOST_BYTES: usize = 16 << 10;
-/// What an entry of a list takes, beside its values.
+/// The most bytes of values, arguments and names that a report repeats.
+const MAX_BYTES: usize = 16 << 10;
+/// The bytes that count for an entry of a list, beside its values.
 const ENTRY_BYTES: usize = 64;
-/// The most values that are repeated of a path through arrays: MongoDB's limit.
-const MOST_VALUES: usize = 10;
+/// The most values that an entry shows for one path: MongoDB's limit.
+const MAX_VALUES: usize = 10;
 
 /// An object of a report.
 pub(super) type Details = Map<String, Json>;
@@ -34,23 +34,23 @@ pub(super) type Details = Map<String, Json>;
 pub(crate) struct Report<'e> {
     environment: &'e Environment,
     left: usize,
-    /// something was left out
+    /// true if something was left out
     pub truncated: bool,
 }
 
-/// Which values an operator looks at, and are repeated.
+/// The values that an operator tests, which a report repeats.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Considered {
     Nothing,
-    /// those at the path, of arrays the elements
+    /// the values at the path; for an array, its elements
     Elements,
     /// as [`Elements`](Self::Elements), with their types
     Types,
-    /// those at the path
+    /// the values at the path
     Whole,
 }
 
-/// Operators on fields: why they do not match, why they match, and what they look at.
+/// Operators on fields, each with its reason for not matching, its reason for matching, and the values that it tests.
 const REASONS: &[(&str, [&str; 2], Considered)] = &[
     ("$eq", COMPARED, Considered::Elements),
     ("$gt", COMPARED, Considered::Elements),
@@ -91,7 +91,7 @@ const BITS: [&str; 2] = ["bitwise operator failed to match", "bitwise operator m
 enum Clause<'j> {
     /// `$and`, `$or` or `$nor`, `$expr`, `$jsonSchema` and others in the place of a path
     Top(&'j str, &'j Json),
-    /// a path, with an operator and what is given with it, or with a value
+    /// a path, an operator, and `{operator: argument}` or the value of an equality
     Field(&'j str, &'j str, Json),
 }
 
@@ -137,7 +137,7 @@ fn clauses(filter: &Json) -> Vec<Clause<'_>> {
 
 impl<'e> Report<'e> {
     pub fn new(environment: &'e Environment) -> Self {
-        Self { environment, left: MOST_BYTES, truncated: false }
+        Self { environment, left: MAX_BYTES, truncated: false }
     }
 
     /// Takes this many bytes of the report's limit. False if fewer are left.
@@ -173,9 +173,9 @@ impl<'e> Report<'e> {
         self.takes(bytes).then(|| ext_json::to_json(&Value::from_raw(value)))
     }
 
-    /// Adds what was written in the filter, if there is room for it.
+    /// Adds a condition as the filter has it, if there is room for it.
     pub(super) fn specify(&mut self, to: &mut Details, json: Json) {
-        // It is as long as the filter at most, which was parsed.
+        // The text is at most as long as that of the filter, which was parsed.
         if self.takes(json.to_string().len()) {
             to.insert("specifiedAs".to_owned(), json);
         }
@@ -199,7 +199,7 @@ impl<'e> Report<'e> {
         }
     }
 
-    /// Describes those of some filters that match the document, or those that do not.
+    /// Describes the filters that match the document if `matched`, else those that do not.
     fn list(
         &mut self,
         name: &str,
@@ -313,11 +313,11 @@ impl<'e> Report<'e> {
             [one] => self.add(details, "consideredValue", *one),
             several => {
                 let mut shown = Vec::new();
-                for value in several.iter().take(MOST_VALUES) {
+                for value in several.iter().take(MAX_VALUES) {
                     shown.extend(self.value(*value));
                 }
                 details.insert("consideredValues".to_owned(), shown.into());
-                if several.len() > MOST_VALUES {
+                if several.len() > MAX_VALUES {
                     details.insert("consideredValuesTruncated".to_owned(), true.into());
                 }
             }

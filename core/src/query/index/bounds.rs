@@ -1,11 +1,11 @@
-//! `min` and `max` of a find: a range of an index's keys.
+//! The options `min` and `max` of a find: a range of an index's keys.
 //!
-//! Keys are compared field by field, each in its direction of the index. RULE: a document lies in the range if one of its keys does;
-//! an array yields a key for each element. Values that are too long for an index are not truncated here. So the index
-//! ([`wanted_within`](IndexKeys::wanted_within)) only narrows the search, and the document decides
+//! Keys are compared field by field, each field in its direction in the index. RULE: a document lies in the range if one of its keys does;
+//! an array yields a key for each element. An index truncates values that are too long; the range's ends are compared untruncated. So the
+//! index ([`wanted_within`](IndexKeys::wanted_within)) only narrows the search, and the document decides
 //! ([`first_key_within`](IndexKeys::first_key_within)).
 
-use super::columns::APART;
+use super::columns::IN_ENTRIES;
 use super::keys::IndexKeys;
 use crate::error::{Kind, Result, bail, error};
 use crate::values::collation::Collator;
@@ -29,7 +29,7 @@ impl Bounds {
     /// Parses `min`, which is included, and `max`, which is excluded. `{}` is no bound.
     ///
     /// # Errors
-    /// `TypeMismatch` for another type than an object, `Location51176` for different fields, those of values.
+    /// `TypeMismatch` for another type than an object; `Location51176` if both have different fields; errors of their values.
     pub fn parse(min: Option<&Json>, max: Option<&Json>) -> Result<Option<Bounds>> {
         let (min, max) = (corner("min", min)?, corner("max", max)?);
         if let (Some(min), Some(max)) = (&min, &max)
@@ -91,9 +91,9 @@ fn has_strings(value: &Value) -> bool {
 /// A range of an index's keys, with the encodings of the fields at each end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// the first key; None: from the first of the index
+    /// the first key of the range; None: the range begins with the index's first key
     pub min: Option<Vec<Vec<u8>>>,
-    /// the first key after the range; None: to the last of the index
+    /// the first key after the range; None: the range ends with the index's last key
     pub max: Option<Vec<Vec<u8>>>,
 }
 
@@ -101,7 +101,10 @@ impl Span {
     /// Both ends as [`IndexKeys::first_key_within`] compares them.
     pub fn ends(&self, keys: &IndexKeys) -> (Vec<u8>, Vec<u8>) {
         let joined = |corner: &Vec<Vec<u8>>| keys.ordered(corner.iter().map(Vec::as_slice));
-        (self.min.as_ref().map(joined).unwrap_or_default(), self.max.as_ref().map_or_else(|| APART.to_vec(), joined))
+        (
+            self.min.as_ref().map(joined).unwrap_or_default(),
+            self.max.as_ref().map_or_else(|| IN_ENTRIES.to_vec(), joined),
+        )
     }
 
     /// The number of leading fields with the same value at both ends.
@@ -112,7 +115,7 @@ impl Span {
 }
 
 impl IndexKeys {
-    /// A whole key as bytes in the index's order: descending fields are inverted.
+    /// A whole key as bytes in the index's order: the bytes of descending fields are inverted.
     pub(super) fn ordered<'v>(&self, values: impl Iterator<Item = &'v [u8]>) -> Vec<u8> {
         let mut key = Vec::new();
         for (value, (_, descending)) in values.zip(&self.fields) {
@@ -121,8 +124,8 @@ impl IndexKeys {
         key
     }
 
-    /// The first of the document's keys in the range with these ends ([`Span::ends`]), as bytes in the index's order, with its fields.
-    /// None also for a document that the index refuses.
+    /// The first of the document's keys that lies in the range with these ends ([`Span::ends`]): as bytes in the index's order, and its
+    /// fields. None if there is no such key, and for a document that the index refuses.
     pub fn first_key_within(&self, document: RawObject<'_>, lo: &[u8], hi: &[u8]) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
         let keys = self.whole_keys(document).unwrap_or_default().into_iter();
         let ordered = keys.map(|fields| (self.ordered(fields.iter().map(Vec::as_slice)), fields));

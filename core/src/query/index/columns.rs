@@ -10,23 +10,25 @@ use crate::values::document::write;
 use crate::values::key::encode::{decode, encode_hash, encode_under, hash_encoded};
 use crate::values::path;
 
-/// The value of every column of the b-tree for a document whose keys are entries; above every key.
-pub const APART: &[u8] = &[0xFF];
+/// Stored in every b-tree column of a document whose keys are in the inverted index instead (its *entries*, see the header of `mod.rs`). It
+/// sorts after every key.
+pub const IN_ENTRIES: &[u8] = &[0xFF];
 
 impl IndexKeys {
-    /// True if the document's keys are entries: it has an array on one of the paths, or a value that is too long.
-    pub fn is_apart(&self, document: RawObject<'_>) -> bool {
+    /// True if the document's keys are entries instead: it has an array, or a value that is too long, at one of the paths. Never for a
+    /// hashed index.
+    pub fn has_entries_of(&self, document: RawObject<'_>) -> bool {
         self.hashed.is_none()
             && self
                 .fields
                 .iter()
-                .any(|(path, _)| path::resolve(document, path).is_some_and(|value| self.sets_apart(value)))
+                .any(|(path, _)| path::resolve(document, path).is_some_and(|value| self.needs_entries(value)))
     }
 
-    /// True if the keys of a document with this value at one of the paths are entries.
-    pub(super) fn sets_apart(&self, value: RawValue<'_>) -> bool {
+    /// True if a document with this value at an indexed path has entries instead of b-tree keys.
+    fn needs_entries(&self, value: RawValue<'_>) -> bool {
         match value {
-            // No number is long.
+            // The key of a number is always shorter than the limit.
             RawValue::Null | RawValue::Bool(_) | RawValue::Number(_) => false,
             RawValue::Array(_) => true,
             // Without a collation, a byte of a string takes at most two bytes of the encoding.
@@ -35,16 +37,16 @@ impl IndexKeys {
         }
     }
 
-    /// The size of a value in the b-tree: its key and its types.
+    /// The bytes that a value takes in the b-tree: its key and its types.
     fn stored_bytes(&self, value: RawValue<'_>) -> usize {
         let mut codes = Vec::new();
         types::of_value(&Element::of(value), &mut codes);
         self.encoded(value).len() + codes.len()
     }
 
-    /// The key of a document in one column of the b-tree.
+    /// The key of a document in one column of the b-tree. In a hashed index, the other columns' keys are truncated to `column_limit`.
     pub fn key(&self, document: RawObject<'_>, column: usize) -> Vec<u8> {
-        if self.is_apart(document) { APART.to_vec() } else { self.value_key(document, column) }
+        if self.has_entries_of(document) { IN_ENTRIES.to_vec() } else { self.value_key(document, column) }
     }
 
     fn value_key(&self, document: RawObject<'_>, column: usize) -> Vec<u8> {
@@ -78,12 +80,13 @@ impl IndexKeys {
         key
     }
 
-    /// True if the indexed values can be restored from the b-tree alone, for all documents whose keys are not [`APART`].
+    /// True if the b-tree has a column of types, so that the indexed values can be restored from it alone. Documents whose keys are
+    /// [`IN_ENTRIES`] are excepted.
     pub fn has_types(&self) -> bool {
         self.has_tree() && self.hashed.is_none() && self.collation.is_none()
     }
 
-    /// True if the values at a path are at, or below, one of the index's.
+    /// True if the path is one of the index's paths, or lies below one.
     pub fn covers(&self, path: &str) -> bool {
         self.fields.iter().any(|(field, _)| field == path || path::is_below(path, field))
     }
@@ -95,7 +98,7 @@ impl IndexKeys {
             match path::resolve(document, path) {
                 None => codes.push(types::missing(document, path)),
                 Some(RawValue::Number(number)) if number.scale() == 0 => codes.push(PLAIN),
-                Some(value) if self.sets_apart(value) => return Vec::new(),
+                Some(value) if self.needs_entries(value) => return Vec::new(),
                 Some(value) => types::of_field(&Element::of(value), &mut codes),
             }
         }
@@ -107,7 +110,7 @@ impl IndexKeys {
     /// Restores the indexed fields of a document from its keys and types, as jsonb.
     ///
     /// # Errors
-    /// `BadValue` for other bytes, and for the keys of a document whose keys are entries.
+    /// `BadValue` for bytes that are not such keys and types, among them [`IN_ENTRIES`].
     pub fn restore_document<'k>(&self, keys: impl Iterator<Item = &'k [u8]>, types: &[u8]) -> Result<Vec<u8>> {
         let malformed = || error!(Kind::BadValue, "these are not the keys of a document");
         let mut codes = Codes(types);
@@ -168,8 +171,8 @@ mod tests {
         for to in [json!(["bob", "cid"]), json!("x".repeat(5000))] {
             let doc = stored(json!({"from": "ann", "to": to}));
             let doc = raw::document(&doc).unwrap();
-            assert_eq!(index.key(doc, 0), APART);
-            assert_eq!(index.key(doc, 1), APART);
+            assert_eq!(index.key(doc, 0), IN_ENTRIES);
+            assert_eq!(index.key(doc, 1), IN_ENTRIES);
         }
     }
 }

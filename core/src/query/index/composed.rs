@@ -1,22 +1,22 @@
-//! Composes ranges of whole keys of entries from the demands on one column after the other.
+//! Composes ranges of whole entries from demands on the columns, one column after the other.
 
 use super::keys::IndexKeys;
 use crate::values::key::encode::prefix_successor;
 use crate::values::key::{KeyRange, KeyRanges};
 
-/// Largest number of ranges of entries; more are widened.
+/// Largest number of ranges of entries. If there would be more, a column's ranges are replaced by one range around them.
 const MAX_RANGES: usize = 1000;
 
 /// The keys that satisfy the demands so far.
 #[derive(Clone)]
 pub(super) struct Composed {
-    /// the beginnings of the keys, while all demands are single values
+    /// the beginnings of the keys, as long as all demands are single values
     starts: Vec<Vec<u8>>,
     /// the final ranges, once a demand is not a single value
     ended: Option<KeyRanges>,
-    /// the number of columns with a demand
+    /// the number of columns with a demand of any kind
     pub(super) depth: usize,
-    /// the number of columns with single values
+    /// the number of columns whose demand is single values
     pub(super) equal: usize,
 }
 
@@ -26,7 +26,8 @@ impl Composed {
         Self { starts: vec![Vec::new()], ended: None, depth: 0, equal: 0 }
     }
 
-    /// Demands that the next column's value lies in the ranges; false if no demand on the column after it can be added.
+    /// Demands that the next column's value lies in the ranges. False if no demand on the column after it can be added; nothing is added if
+    /// the ranges are everything or the keys are final.
     pub(super) fn demand(&mut self, index: &IndexKeys, of: &KeyRanges) -> bool {
         if self.ended.is_some() || of.is_all() {
             return false;
@@ -113,7 +114,7 @@ fn below(index: &IndexKeys, prefix: &[u8], range: &KeyRange) -> KeyRange {
     KeyRange { lo: [prefix, &range.lo].concat(), hi: range.hi.as_ref().map_or_else(|| prefix_successor(prefix), end) }
 }
 
-/// The range of truncated keys that covers the keys of a range.
+/// The range of truncated keys that covers the keys of `range`.
 pub(super) fn cut(range: &KeyRange, limit: usize) -> KeyRange {
     if let Some(point) = range.as_point() {
         return KeyRange::point(&point[..point.len().min(limit)]);

@@ -1,9 +1,9 @@
 //! The entries of a document with arrays on the index's paths: one key for each element, as in MongoDB.
 //!
-//! A key is the concatenation of the columns' encodings, in the index's order, all ascending; it ends at a truncated value. It
-//! begins with a [`Tag`], which tells the paths of the array, since the same value must satisfy all conditions on the other paths.
-//! An element of an array determines the values of all columns whose paths lead into the array, so an array yields as many keys as
-//! it has elements. Two parallel arrays are refused.
+//! A key is the concatenation of the columns' encodings, in the index's order, all ascending; it ends after a value that is truncated. It
+//! begins with a [`Tag`], which tells on which paths the array is. On the other paths there is one value, which must satisfy all
+//! conditions. An element of an array determines the values of all columns whose paths lead into the array, so an array yields as many keys
+//! as it has elements. Two parallel arrays are refused.
 //!
 //! RULE: for each column, the keys contain every value that a filter tests at the path ([`path::any`](crate::values::path::any)),
 //! except an array itself; a document without a value at the path has null. Columns without a common array have all combinations
@@ -47,13 +47,13 @@ impl<'a> Column<'a> {
         object.get(head).map_or_else(Column::null, |value| Column::walk(index, value, rest))
     }
 
-    /// The encoding. All arrays are expanded before.
+    /// The encoding. The caller has expanded all arrays.
     fn value(&self) -> &[u8] {
         let Column::Value(value) = self else { unreachable!("all arrays are expanded") };
         value
     }
 
-    /// The column's state in an element; None if the path does not lead into it.
+    /// The column's progress inside an element of an array; None if the path does not lead into the element.
     fn element(index: &IndexKeys, element: RawValue<'a>, rest: Option<&'a str>) -> Option<Self> {
         match (element, rest) {
             (element, None) => Some(Column::Value(index.encoded(element))),
@@ -69,12 +69,12 @@ impl<'a> Column<'a> {
 pub(super) enum Tag {
     /// the document has a value that is too long, and no array on the index's paths
     NoArray,
-    /// it has an array on the paths that begin with the same name as this column's, which is the first of them
+    /// the document has an array on the paths that begin with the same name as this column's path; the column is the first of these
     ArrayAt(usize),
 }
 
 impl Tag {
-    /// The tag as a byte, below [`APART`](super::APART).
+    /// The tag as a byte, below [`IN_ENTRIES`](super::IN_ENTRIES).
     pub(super) fn byte(self) -> u8 {
         match self {
             Tag::NoArray => 0,
@@ -84,7 +84,7 @@ impl Tag {
 }
 
 impl IndexKeys {
-    /// The first column whose path begins with this name.
+    /// The first column whose path begins with this name; 0 if there is none.
     pub(super) fn first_with_head(&self, head: &str) -> usize {
         self.fields.iter().position(|(path, _)| path::split(path).0 == head).unwrap_or(0)
     }
@@ -129,7 +129,7 @@ impl IndexKeys {
         Ok(keys)
     }
 
-    /// Expands the first array, recursively, and joins the columns of each key.
+    /// Expands the first array, then recursively the others, and adds the key that `join` makes of each combination of columns.
     fn expand<K>(
         &self,
         columns: Vec<Column<'_>>,
@@ -208,7 +208,7 @@ impl IndexKeys {
     }
 }
 
-/// The positions of an array that paths below it name, ascending.
+/// The array positions that the paths begin with, ascending, each once.
 fn positions_named<'p>(paths: impl Iterator<Item = &'p str>) -> Vec<usize> {
     let mut positions: Vec<usize> = paths.filter_map(|rest| path::array_index(path::split(rest).0)).collect();
     positions.sort_unstable();

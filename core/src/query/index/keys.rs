@@ -19,7 +19,7 @@ const KINDS: &[&str] = &["text", "2d", "2dsphere", "columnstore"];
 /// The most fields of an index, as in PostgreSQL and MongoDB.
 pub const MAX_FIELDS: usize = 32;
 
-/// Fields of an index, each with its dotted path, and true for descending.
+/// Fields of an index: each a dotted path, and true for descending.
 pub(super) type Fields = [(String, bool)];
 
 /// The keys of an index, such as `{"from": 1, "sent": -1}`, `{"user": "hashed"}`, `{"$**": 1}` or `{"from": 1, "labels.$**": 1}`.
@@ -27,9 +27,9 @@ pub(super) type Fields = [(String, bool)];
 pub struct IndexKeys {
     /// dotted path, and true for descending
     pub fields: Vec<(String, bool)>,
-    /// the position of the hashed field
+    /// the position of the hashed field; None if no field is hashed
     pub hashed: Option<usize>,
-    /// the indexed paths, if a field is a wildcard
+    /// the indexed paths, if a field is a wildcard; else None
     pub wildcard: Option<Wildcard>,
     /// the collation of its strings; None for the order of bytes
     pub collation: Option<Arc<Collator>>,
@@ -37,7 +37,7 @@ pub struct IndexKeys {
 
 /// The direction of a hashed field.
 const HASHED: &str = "hashed";
-/// The keys of an index, and the projection of a wildcard index, where it has one: see [`IndexKeys::definition`].
+/// The names in [`IndexKeys::definition`] of the keys and of the `wildcardProjection`, for an index that has one.
 const KEYS: &str = "$keys";
 const PROJECTION: &str = "$wildcardProjection";
 
@@ -143,7 +143,7 @@ impl IndexKeys {
         at.map_or((&self.fields, &[]), |at| (&self.fields[..at], &self.fields[at + 1..]))
     }
 
-    /// True if both have the same fields in the same order, each with the same direction or hash.
+    /// True if both have the same fields in the same order, each with the same direction, and the same hashed field.
     pub fn has_pattern_of(&self, other: &IndexKeys) -> bool {
         (&self.fields, self.hashed) == (&other.fields, other.hashed)
     }
@@ -153,7 +153,7 @@ impl IndexKeys {
         IndexKeys { fields: vec![("_id".to_owned(), false)], hashed: None, wildcard: None, collation: None }
     }
 
-    /// The sort in the index's order, and its text.
+    /// The sort by the index's fields in their directions, and its text.
     pub fn order(&self) -> (Sort, String) {
         let directions = self.fields.iter().map(|(path, down)| (path.clone(), if *down { -1 } else { 1 }.into()));
         let text = serde_json::Value::Object(directions.collect()).to_string();
@@ -166,12 +166,12 @@ impl IndexKeys {
         self.hashed.is_none() && self.fields == [("_id".to_owned(), false)]
     }
 
-    /// True if there is a b-tree.
+    /// True if the index has a b-tree: it is no wildcard index.
     pub fn has_tree(&self) -> bool {
         self.wildcard.is_none()
     }
 
-    /// True if there are entries.
+    /// True if the index has entries: it is not hashed.
     pub fn has_entries(&self) -> bool {
         self.hashed.is_none()
     }
@@ -182,7 +182,7 @@ impl IndexKeys {
         IndexKeys { collation, ..self }
     }
 
-    /// The definition of an index on a shard, as text: the keys, with projection and collation.
+    /// The text that defines an index on a shard: the keys, with projection and collation if given.
     pub fn definition(keys: &str, projection: Option<&str>, collation: Option<&Collator>) -> String {
         let environment = collation.and_then(|collator| Environment::to_json(Some(collator.definition()), None, None));
         let projected = projection.map(|projection| format!("{{\"{KEYS}\":{keys},\"{PROJECTION}\":{projection}}}"));
@@ -209,7 +209,7 @@ impl IndexKeys {
         parts.collect::<Vec<_>>().join("_")
     }
 
-    /// The length in bytes that the keys of a column stay below.
+    /// The length in bytes to which a column's keys are truncated. A shorter key is not truncated.
     pub(super) fn column_limit(&self) -> usize {
         let path = self.wildcard.as_ref().map_or(0, |_| MAX_PREFIX);
         ((MAX_KEY_BYTES - path) / self.fields.len()).min(1024)

@@ -1,12 +1,11 @@
 //! The type information that the keys of a b-tree lack, so that both together determine the values.
 //!
-//! Values that compare equal have the same key: 2, 2.0 and decimal 2.00; null and missing. A column after the keys distinguishes them
-//! by a code for each ambiguous leaf of the values, in the order of the encodings. Code 0 is the most frequent case: the type that
-//! `decode` returns, and for a whole field with the key of null that it is missing. Trailing zeros are omitted, so the column is
-//! usually empty.
+//! Values that compare equal have the same key: 2, 2.0 and decimal 2.00; null and missing. A column after the keys distinguishes them by a
+//! code for each ambiguous leaf of the values, in the order of the encodings. Code 0 is the most frequent case: the value has the type that
+//! `decode` returns; a whole field with the key of null is missing. Trailing zeros are omitted, so the column is usually empty.
 //!
-//! RULE: for a document whose keys are not entries, `IndexKeys::restored` of its keys and `IndexKeys::types` equals the document at
-//! and below each of the index's paths, and has the documents that lead there.
+//! RULE: for a document whose keys are not entries, `IndexKeys::restore_document`, given its keys and `IndexKeys::types`, returns a
+//! document that equals it at and below each of the index's paths, and has the documents that lead there.
 
 use crate::values::document::element::Element;
 use crate::values::document::number::{Decimal, Number};
@@ -14,11 +13,11 @@ use crate::values::document::raw::{RawObject, RawValue};
 use crate::values::document::value::{Fields, Value};
 use crate::values::path;
 
-/// The type that the key decodes to.
+/// The value has the type that its key decodes to; a whole field with the key of null is missing.
 pub(super) const PLAIN: u8 = 0;
 /// A double with the key of an integer.
 const DOUBLE: u8 = 1;
-/// A decimal; two bytes follow, the number of its digits after the point.
+/// A decimal. Two bytes follow: its scale, the number of digits after the point.
 const DECIMAL: u8 = 2;
 /// A decimal that is not finite.
 const SPECIAL_DECIMAL: u8 = 3;
@@ -26,11 +25,11 @@ const SPECIAL_DECIMAL: u8 = 3;
 const NEGATIVE_ZERO: u8 = 4;
 /// A symbol with the key of a string.
 const SYMBOL: u8 = 1;
-/// Null as a whole field, whose key is also that of a missing field.
+/// A whole field that is null; a missing field has the same key.
 pub(super) const PRESENT_NULL: u8 = 1;
-/// Added to the number of existing documents on the path of a missing field, unless it is 0.
+/// The code of a missing field with existing documents on its path is their number plus this.
 pub(super) const MISSING_BELOW: u8 = 1;
-/// Undefined with the key of null.
+/// Undefined, which has the key of null.
 pub(super) const UNDEFINED: u8 = u8::MAX;
 
 /// The code of a field that is missing.
@@ -142,7 +141,7 @@ fn typed(number: &Number, codes: &mut Codes<'_>) -> Option<Number> {
     })
 }
 
-/// Sets a value at a path; for a missing value creates the given number of documents on the path.
+/// Sets a value at a path; if it is None, only creates the given number of documents on the path.
 pub(super) fn put(fields: &mut Vec<(String, Value)>, path: &str, documents: usize, value: Option<Value>) {
     let (name, rest) = path::split(path);
     let at = fields.iter().position(|(field, _)| field == name);

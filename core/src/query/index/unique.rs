@@ -61,7 +61,7 @@ fn shortened(mut key: Vec<u8>) -> Vec<u8> {
     key
 }
 
-/// Packs several keys into one value: the keys, the length of each, and their number. Values are in the order of their first keys.
+/// Packs several keys into one value: the keys, the length of each, and their number. Packed values sort by their first keys.
 pub fn pack(keys: &[Vec<u8>]) -> Vec<u8> {
     let mut packed = keys.concat();
     for key in keys {
@@ -71,7 +71,7 @@ pub fn pack(keys: &[Vec<u8>]) -> Vec<u8> {
     packed
 }
 
-/// Unpacks a value of [`pack`]; None for other bytes.
+/// Unpacks the keys from a value that [`pack`] returned; None for other bytes.
 pub fn unpack(packed: &[u8]) -> Option<Vec<&[u8]>> {
     let (rest, count) = packed.split_last_chunk()?;
     let lengths = usize::try_from(u32::from_be_bytes(*count)).ok()?.checked_mul(size_of::<u16>())?;

@@ -12,20 +12,19 @@ use crate::values::key::encode::prefix_successor;
 use crate::values::key::{KeyRange, KeyRanges};
 use crate::values::path;
 
-/// The largest number of conditions of a filter that are compared to find the one that narrows a search most. Each comparison looks
-/// at the whole filter.
+/// The most conditions of a filter that are compared to find the one that narrows a search most. Each comparison analyses the whole filter.
 pub(super) const MAX_CANDIDATES: usize = 100;
 
 /// The keys that a search visits in an index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// the keys in the b-tree's leading columns: equalities, ended by at most one range. Empty: all
+    /// the keys in the b-tree's leading columns: equalities, of which only the last may be ranges instead. Empty: all keys
     pub columns: Vec<KeyRanges>,
     /// the keys among the entries
     pub entries: KeyRanges,
-    /// set if there is no b-tree: the number of columns with single values, and the number of columns with any condition
+    /// the number of columns with single values, and the number of columns with any condition; None if there is a b-tree
     pub inverted: Option<(usize, usize)>,
-    /// bounds of several columns that are compared as a row
+    /// bounds of several columns that are compared as a row; None if there are none
     pub row: Option<RowBounds>,
 }
 
@@ -41,7 +40,7 @@ pub struct RowBounds {
 }
 
 impl Wanted {
-    /// True if the search visits all keys: the filter does not narrow the index's first field.
+    /// True if the search visits all keys: the filter does not narrow the search in this index.
     pub fn is_all(&self) -> bool {
         if self.inverted.is_some() { self.entries.is_all() } else { self.columns.is_empty() }
     }
@@ -96,8 +95,8 @@ impl IndexKeys {
         Wanted { columns, entries, ..Wanted::default() }
     }
 
-    /// The keys to visit for a range of the index's keys: the columns with a single value there, and the next one, together with those
-    /// after it that have the same direction.
+    /// The keys to visit for a range of the index's keys. It bounds the columns that have a single value in the range, and the column after
+    /// them as a row with those that follow in the same direction.
     pub fn wanted_within(&self, span: &Span) -> Wanted {
         let fixed = span.fixed();
         let one = |column: usize| span.min.iter().flatten().nth(column).map(|key| KeyRange::point(key));
@@ -141,7 +140,7 @@ impl IndexKeys {
         })
     }
 
-    /// The keys of a field to visit in documents without an array on its path. Only an array equals an array.
+    /// The keys of a field to visit in documents without an array on its path: none for a filter that demands an array.
     pub(super) fn without_array(&self, filter: Part<'_>, field: &str) -> KeyRanges {
         if filter.demands_array(field) {
             return KeyRanges::none();
@@ -149,7 +148,7 @@ impl IndexKeys {
         filter.ranges_under(field, self.collation.as_deref())
     }
 
-    /// The entries to visit for a filter: each of the fields may lead through the array, or none.
+    /// The entries to visit for a filter: with the array on the paths of any field, and without an array.
     fn wanted_entries(&self, filter: Part<'_>) -> KeyRanges {
         let mut all =
             vec![self.composed(|field| Some(Demand { of: self.without_array(filter, field), meets_alone: false }))];
@@ -190,7 +189,8 @@ impl IndexKeys {
                 }
                 // The same element satisfies all conditions below it.
                 let below = field.strip_prefix(prefix)?.strip_prefix('.')?;
-                // Only `$elemMatch` takes an element that is an array for a document, whose names are positions.
+                // `$elemMatch` treats an element that is an array as a document whose names are positions. Entries do not, so such paths
+                // are not used.
                 let named = below.split('.').any(|component| path::array_index(component).is_some());
                 let inner = path::split(below).0;
                 if named || seen.contains(&inner) {
@@ -206,7 +206,7 @@ impl IndexKeys {
         best
     }
 
-    /// Composes keys of the demands on each field, up to the first field without one.
+    /// Composes keys from the demands on the fields, up to the first field without a demand.
     fn composed<'a>(&'a self, mut demand: impl FnMut(&'a str) -> Option<Demand>) -> Composed {
         let mut composed = Composed::of_all();
         let mut met = false;
@@ -224,7 +224,7 @@ impl IndexKeys {
 /// A demand on a field.
 struct Demand {
     of: KeyRanges,
-    /// the element that satisfies it need not satisfy another such demand
+    /// true if another element may satisfy another such demand, so that only one of them is used
     meets_alone: bool,
 }
 

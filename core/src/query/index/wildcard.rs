@@ -7,14 +7,14 @@ use crate::values::document::value::Value;
 use crate::values::path;
 use serde_json::Value as Json;
 
-/// Length of a path in bytes above which it is shortened in keys.
+/// Longest path in bytes that keys contain whole; a longer one is shortened.
 pub(super) const MAX_PATH: usize = 512;
-/// Largest length of a key before the value, in bytes.
+/// Largest number of bytes before the value in a key.
 pub(super) const MAX_PREFIX: usize = MAX_PATH + 2;
 
-/// The end of the key of a wildcard index.
+/// The end of a wildcard field's name.
 const ALL: &str = "$**";
-/// The field that is excluded unless it is named.
+/// A field that is indexed only if the projection includes it.
 const ID: &str = "_id";
 
 /// The paths of a wildcard index.
@@ -31,7 +31,7 @@ impl Wildcard {
         if key == ALL { Some(None) } else { key.strip_suffix(ALL)?.strip_suffix('.').map(Some) }
     }
 
-    /// The paths of an index with this key, without a projection.
+    /// The paths of an index with this field and without a projection; None if the field is no wildcard.
     pub(super) fn of_key(key: &str) -> Option<Wildcard> {
         Some(match Wildcard::prefix(key)? {
             None => Wildcard { inclusive: false, paths: vec![ID.to_owned()] },
@@ -64,19 +64,19 @@ impl Wildcard {
         if (id == Some(true)) == inclusive {
             paths.push(ID.to_owned());
         }
-        // Equivalent projections become equal.
+        // So equivalent projections become equal.
         paths.sort_unstable();
         paths.dedup();
         Ok(Wildcard { inclusive, paths })
     }
 
-    /// True if the values at a path have entries.
+    /// True if the value at a path has entries.
     pub(super) fn holds(&self, path: &str) -> bool {
         self.count();
         self.paths.iter().any(|known| known == path || path::is_below(path, known)) == self.inclusive
     }
 
-    /// Counts steps for a search of its paths.
+    /// Counts the steps of a search in its paths.
     fn count(&self) {
         budget::steps(1 + self.paths.len() / 8);
     }

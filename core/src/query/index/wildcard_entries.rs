@@ -61,8 +61,9 @@ impl Wildcard {
         Ok(entries)
     }
 
-    /// The entries that a filter searches for: those of the path that it narrows most, apart from the paths in `given`. A compound index
-    /// may also search for the entries of documents, if the filter narrows its other fields, apart from those in `given`.
+    /// The entries that a search for a filter's documents visits: those of the path that the filter narrows most. A search of a compound
+    /// index whose other fields are narrowed may visit the documents' entries without a path instead. Conditions on the paths in `given`
+    /// are ignored.
     pub(super) fn wanted(&self, index: &IndexKeys, filter: Part<'_>, given: &[&str]) -> Composed {
         let (front, behind) = index.around_wildcard();
         let mut head = Composed::of_all();
@@ -150,7 +151,7 @@ fn elements_narrowed(
     found
 }
 
-/// How much a filter narrows a path, best first.
+/// How far a filter narrows a path; the best rank first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Points,
@@ -162,7 +163,7 @@ enum Rank {
 struct Walk<'w> {
     wildcard: &'w Wildcard,
     index: &'w IndexKeys,
-    /// the bytes before each path, and after each value
+    /// the bytes before each path; `behind`: those after each value
     front: &'w [u8],
     behind: &'w [u8],
     path: String,
@@ -220,7 +221,7 @@ impl Walk<'_> {
 /// The part of a key for the fields beside a wildcard.
 struct Beside {
     key: Vec<u8>,
-    /// a value is truncated, and ends the key
+    /// true if a value is truncated, which ends the key
     is_cut: bool,
 }
 
@@ -249,12 +250,12 @@ fn refuse_array(path: &str) -> Error {
     error!(7246301, "a compound wildcard index does not take an array beside the wildcard. Found one at path: {path}")
 }
 
-/// True if one of the fields is not among the given paths.
+/// True if one of the fields is not among the paths in `given`.
 fn says_more(fields: &Fields, given: &[&str]) -> bool {
     fields.iter().any(|(path, _)| !given.contains(&path.as_str()))
 }
 
-/// The beginning of the entries of a path.
+/// The bytes with which the entries of a path begin, after the fields before the wildcard.
 fn prefix(path: &str, passage: Passage) -> Vec<u8> {
     let mut prefix = path.as_bytes().to_vec();
     if path.len() > MAX_PATH {

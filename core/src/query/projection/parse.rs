@@ -29,7 +29,7 @@ pub(super) struct Parser<'p> {
     mode: Option<Mode>,
     /// the mode of `_id`
     id: Option<Mode>,
-    /// the operators' mode, if nothing else decides
+    /// the mode that `$slice` or `$elemMatch` implies if no field decides
     fallback: Option<Mode>,
     positional: bool,
     /// true if there is an `$elemMatch`
@@ -37,11 +37,11 @@ pub(super) struct Parser<'p> {
     pub(super) fields: Tree,
 }
 
-/// What a specification means.
+/// A parsed specification.
 pub(super) struct Parsed {
     pub(super) mode: Mode,
     pub(super) fields: Tree,
-    /// a path refers to the element by which a document matches
+    /// true if a path refers to the element by which a document matches
     pub(super) positional: bool,
 }
 
@@ -175,7 +175,7 @@ impl<'p> Parser<'p> {
         }
     }
 
-    /// `{"array.$": 1}`.
+    /// Adds a positional field, `{"array.$": 1}`.
     fn positional(&mut self, array: &str, value: &Json) -> Result<()> {
         if array.is_empty() || array.ends_with(".$") || array.contains(".$.") {
             return Err(misplaced_position());
@@ -198,7 +198,7 @@ impl<'p> Parser<'p> {
         self.add(array, ProjectionNode::Positional)
     }
 
-    /// `$slice` or `$elemMatch`.
+    /// Adds a field with `$slice` or `$elemMatch`.
     fn operator(&mut self, path: &str, operators: &Map<String, Json>) -> Result<()> {
         match (operators.len(), operators.get("$slice"), operators.get("$elemMatch")) {
             (1, Some(argument), _) => {
@@ -242,7 +242,7 @@ impl<'p> Parser<'p> {
 
     pub(super) fn finish(self) -> Result<Parsed> {
         let Parser { mode, id, fallback, positional, mut fields, .. } = self;
-        // `_id` decides only if no other field does, and `$slice` only if `_id` does not.
+        // The first of these decides: fields other than `_id`; `$elemMatch` without `$slice`; `_id`; `$slice`.
         let including = fallback.filter(|mode| *mode == Mode::Include);
         let mode = mode.or(including).or(id).or(fallback).unwrap_or(Mode::Exclude);
         match (mode, id) {
@@ -271,7 +271,7 @@ fn single_operator(fields: &Map<String, Json>) -> Option<&str> {
     is_plain(fields).then_some(name.as_str())
 }
 
-/// True for an object without the name of an extended type.
+/// True for an object that is not a value of an extended type.
 fn is_plain(fields: &Map<String, Json>) -> bool {
     matches!(ext_json::extended_value(fields), Ok(None))
 }
@@ -281,7 +281,7 @@ fn is_document(fields: &Map<String, Json>) -> bool {
     !fields.keys().next().is_some_and(|name| name.starts_with('$'))
 }
 
-/// True for `$elemMatch`, and for `$slice` with numbers; `$slice` with other arguments is an expression.
+/// True for `$elemMatch` and `$slice`, except a `$slice` with two or three arguments that are not all numbers: it is an expression.
 fn is_find_operator(fields: &Map<String, Json>) -> bool {
     let number = |json: &Json| matches!(ext_json::from_json(json), Ok(Value::Number(_)));
     match fields.get("$slice") {

@@ -1,4 +1,4 @@
-//! The elements that `$slice` of a projection keeps of an array.
+//! `$slice` in a projection: the range of an array's elements that is kept.
 
 use crate::error::{Result, bail, error};
 use crate::values::document::ext_json;
@@ -23,7 +23,7 @@ impl Slice {
         let argument = ext_json::from_json(argument)?;
         let misfit = |count: usize| {
             error!(
-                // Three arguments are those of the expression, whose first one is an array.
+                // Three arguments are meant for the expression `$slice`, whose first argument is an array.
                 if count == 3 { 28724 } else { 28667 },
                 "Invalid $slice syntax: $slice only supports numbers and [skip, limit] arrays, but {count} arguments \
                      were passed in"

@@ -30,7 +30,7 @@ pub(super) enum ProjectionNode {
     Positional,
     /// the value of an expression
     Computed(Box<Expression>),
-    /// the value of this position among those that are given
+    /// the value at this position among those given to [`Assignments::apply`](super::Assignments::apply)
     Given(usize),
 }
 
@@ -46,9 +46,9 @@ pub(super) fn ends(tree: &Tree, above: &str, visit: &mut impl FnMut(String, &Pro
 }
 
 /// Collects the paths that computed fields read; false if they read the whole document.
-pub(super) fn is_read(tree: &Tree, paths: &mut BTreeSet<String>) -> bool {
+pub(super) fn collect_read(tree: &Tree, paths: &mut BTreeSet<String>) -> bool {
     tree.values().inspect(|_| budget::step()).all(|node| match node {
-        ProjectionNode::Branch(fields) => is_read(fields, paths),
+        ProjectionNode::Branch(fields) => collect_read(fields, paths),
         ProjectionNode::Computed(expression) => expression.fields_read().is_some_and(|read| {
             paths.extend(read);
             true
@@ -73,7 +73,7 @@ pub(super) fn leaves(tree: &Tree, above: &str, paths: &mut Vec<String>) -> bool 
     })
 }
 
-/// True if a positional path leads through the fields.
+/// True if a path in the tree is positional.
 pub(super) fn is_positional(fields: &Tree) -> bool {
     fields.values().inspect(|_| budget::step()).any(|node| match node {
         ProjectionNode::Positional => true,
@@ -82,7 +82,7 @@ pub(super) fn is_positional(fields: &Tree) -> bool {
     })
 }
 
-/// True if a field below is computed.
+/// True if a field in the tree is computed.
 pub(super) fn computes(fields: &Tree) -> bool {
     fields.values().inspect(|_| budget::step()).any(|node| match node {
         ProjectionNode::Computed(_) => true,

@@ -37,7 +37,7 @@ const POSIX_CLASSES: &[&str] = &[
     "xdigit",
 ];
 
-/// The members of the class of an escaped letter, and true if the class is negated.
+/// The members of the class of an escaped letter such as `d`, and true if the class is negated; None if the letter has no class.
 pub(super) fn shorthand(letter: char, unicode: bool) -> Option<(&'static str, bool)> {
     let members = match letter.to_ascii_lowercase() {
         'd' if unicode => r"\p{Nd}",
@@ -58,7 +58,7 @@ pub(super) fn property(name: &str) -> Option<&'static str> {
     PCRE_PROPERTIES.iter().find(|(property, _)| *property == name).map(|(_, members)| *members)
 }
 
-/// The class of a name of POSIX, with brackets; None for an unknown name. With `i`, ASCII's letters of one case are letters of both.
+/// The class of a name of POSIX, with brackets; None for an unknown name. With the option `i`, ASCII's `lower` and `upper` are all letters.
 pub(super) fn posix_class(name: &str, is_negated: bool, unicode: bool, case_insensitive: bool) -> Option<String> {
     let name = if case_insensitive && !unicode && matches!(name, "lower" | "upper") { "alpha" } else { name };
     let caret = if is_negated { "^" } else { "" };
@@ -68,7 +68,7 @@ pub(super) fn posix_class(name: &str, is_negated: bool, unicode: bool, case_inse
     }
 }
 
-/// The end of a name as in `[:alpha:]`, whose first bracket has been read: the position of its mark before the last one.
+/// For a name as in `[:alpha:]` whose first bracket has been read, the position of the mark before the last bracket; None if there is none.
 pub(super) fn posix_end(rest: &str) -> Option<usize> {
     let mark = rest.bytes().next().filter(|mark| b":.=".contains(mark))?;
     let bytes = rest.as_bytes();
@@ -91,7 +91,8 @@ pub(super) fn is_ignored(character: char) -> bool {
     matches!(character, '\t'..='\r' | ' ' | '\u{85}' | '\u{200E}' | '\u{200F}' | '\u{2028}' | '\u{2029}')
 }
 
-/// The least and the largest number of repetitions of a quantifier at the start of the text, and the quantifier's length.
+/// The least and the largest number of repetitions of a quantifier at the start of the text, and the quantifier's length; None if there is
+/// no quantifier.
 pub(super) fn repetitions(rest: &str) -> Option<(u64, u64, usize)> {
     match rest.bytes().next()? {
         b'*' => Some((0, u64::MAX, 1)),

@@ -1,16 +1,17 @@
 //! Translates patterns from PCRE's syntax into the engine's dialect.
 //!
 //! In PCRE `\d`, `\w`, `\s` and `\b` are ASCII's unless the pattern begins with `(*UCP)`, `$` also matches before a final newline, `^`
-//! with `m` does not match after it, and in classes `[`, `&&`, `--` and `~~` are literals. The translation has no white space to skip,
-//! and of the options only `i` and `U`. [`SEPARATOR`] follows each quantifier.
+//! with `m` does not match after a final newline, and in classes `[`, `&&`, `--` and `~~` are literals. The translated pattern has no white
+//! space that is skipped, no comments, and of the options only `i` and `U`. [`SEPARATOR`] follows each quantifier.
 //!
-//! Where `$` and `^` stand is known only when what follows them has been read. They are [`Place`]s, and written at the end.
+//! How `$` and `^` must be written depends on what follows them. So they are remembered as [`Place`]s, and written at the end.
 
 use super::characters::{fault_of, is_ignored, push_literal, repetitions};
 use std::collections::HashMap;
 
 /// Matches the empty string. The engine merges adjacent and nested repetitions, and some of them wrongly: it takes `a+b*a+` for
-/// `a+(b+a+)?`, which matches "a". A separator between them prevents that. And a group that has one may be repeated.
+/// `a+(b+a+)?`, which matches "a". A separator between them prevents that. Also, the engine repeats a group that has nothing but assertions
+/// only if there is a separator in it.
 const SEPARATOR: &str = "x{0}";
 
 /// Largest depth of groups: PCRE's limit.
@@ -19,7 +20,7 @@ const MAX_DEPTH: usize = 250;
 /// Largest number of bytes of a group's name: PCRE's limit.
 const MAX_NAME_BYTES: usize = 32;
 
-/// Most places of one alternative that wait for what follows them.
+/// Largest number of places of one alternative that wait for what follows them.
 const MAX_PENDING: usize = 64;
 
 /// PCRE's largest number of groups.
@@ -33,7 +34,7 @@ pub(super) struct Options {
     pub dot_matches_new_line: bool,
     /// spaces and comments are skipped
     pub extended: bool,
-    /// so are spaces and tabs in classes
+    /// spaces and tabs in classes are skipped, too
     pub extended_more: bool,
     /// a quantifier prefers the shortest match
     pub swaps_greed: bool,
@@ -45,8 +46,8 @@ pub(super) struct Options {
 #[derive(Debug)]
 pub(super) struct Translated {
     pub pattern: String,
-    /// The capturing groups, in order, that are not the pattern's: each matches the final newline before which a `$` matched, and which
-    /// belongs neither to the match nor to a group.
+    /// The numbers, in order, of the capturing groups that the translation has added. Each matches the final newline before which a `$`
+    /// matched. These groups, and the newline at the end of the match and of other groups, must be removed from the result.
     pub ends: Vec<usize>,
     /// the engine may have to backtrack
     pub is_hard: bool,
@@ -61,7 +62,8 @@ const UNICODE_VERB: &str = "(*UCP)";
 
 /// Translates a pattern into the engine's dialect, or returns PCRE's error for what the engine would accept.
 ///
-/// For any text, word boundaries are written out. The engine's own are Unicode's, which are the same for ASCII texts, and faster.
+/// `any_text`: the result must be right for all texts, so word boundaries are written out. Otherwise the engine's own are used, which are
+/// faster, but Unicode's, and so right only for ASCII texts.
 pub(super) fn translated(
     source: &str,
     options: Options,
@@ -100,7 +102,7 @@ pub(super) fn translated(
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// a lookbehind; true if it must not match
+    /// a lookbehind; true if it is negative
     LookBehind(bool),
     LookAhead,
     Condition,
@@ -112,22 +114,23 @@ enum Kind {
 /// An open group.
 struct Group {
     kind: Kind,
-    /// the options before it
+    /// the options before the group
     options: Options,
-    /// the place before it
+    /// the index of the place before the group
     start: usize,
-    /// the capturing groups before it
+    /// the number of capturing groups before the group
     captures: usize,
-    /// true if it has more than assertions: the engine refuses to repeat others
+    /// true if the group has more than assertions; the engine refuses to repeat groups of assertions only
     is_solid: bool,
-    /// true if the alternative that is read consumes a character, whatever the text
+    /// true if the present alternative consumes a character, whatever the text
     consumes: bool,
-    /// true if all alternatives before do
+    /// true if each of the earlier alternatives consumes a character, whatever the text
     all_consume: bool,
-    /// the places after which only what can be empty has followed, in this alternative
+    /// the places in the present alternative that wait: what has followed them so far can be empty
     pending: Vec<usize>,
-    /// and in those before
+    /// the places that still waited at the ends of the earlier alternatives
     ended: Vec<usize>,
+    /// the number of `|`
     bars: usize,
 }
 
@@ -135,9 +138,9 @@ struct Group {
 struct Place {
     at: usize,
     what: Insertion,
-    /// the capturing groups before it
+    /// the number of capturing groups before it
     captures: usize,
-    /// `$`: something follows it. `^`: a character follows it.
+    /// for `$`: something follows; for `^`: something follows that consumes a character, whatever the text
     is_followed: bool,
 }
 
@@ -158,16 +161,16 @@ pub(super) struct Translation<'p> {
     pub(super) options: Options,
     /// inside `\Q…\E`
     pub(super) is_quoted: bool,
-    /// the first is the whole pattern
+    /// the open groups; the first is the whole pattern
     groups: Vec<Group>,
     places: Vec<Place>,
-    /// the capturing groups so far
+    /// the number of capturing groups so far
     pub(super) captures: usize,
-    /// the groups that have a name, with their numbers
+    /// the numbers of the groups that have a name
     names: HashMap<&'p str, usize>,
-    /// the groups that conditions name
+    /// the names of groups in conditions
     conditions: Vec<&'p str>,
-    /// and the highest number that they name
+    /// the highest number of a group in conditions
     highest_condition: usize,
     /// the pattern has something for which the engine must backtrack, so that an assertion for `$` does not make it slower
     pub(super) is_hard: bool,
@@ -209,7 +212,7 @@ impl<'p> Translation<'p> {
         self.fault = self.fault.or(Some(why));
     }
 
-    /// Reads what stands for nothing: comments, white space with `x`, and the ends of quotations.
+    /// Skips what matches nothing: comments, white space with the option `x`, empty quotations, and the ends of quotations.
     fn skip(&mut self) {
         loop {
             if self.reads("\\E") {
@@ -283,7 +286,7 @@ impl<'p> Translation<'p> {
         &mut self.groups[last]
     }
 
-    /// Marks a place; `$` and `^` wait for what follows.
+    /// Marks a place, and returns its index. `$` and `^` wait for what follows.
     fn place(&mut self, what: Insertion) -> usize {
         let (index, waits) = (self.places.len(), !matches!(what, Insertion::Text(_)));
         self.places.push(Place { at: self.out.len(), what, captures: self.captures, is_followed: false });
@@ -294,7 +297,7 @@ impl<'p> Translation<'p> {
         index
     }
 
-    /// Notes that something follows the places of this alternative.
+    /// Notes that an item follows the places that wait in this alternative. `consumes`: it consumes a character, whatever the text.
     fn followed(&mut self, consumes: bool) {
         let places = &mut self.places;
         let last = self.groups.len() - 1;
@@ -307,7 +310,7 @@ impl<'p> Translation<'p> {
         });
     }
 
-    /// Writes an assertion, which cannot be repeated.
+    /// Writes an assertion, after which no quantifier is allowed.
     pub(super) fn assertion(&mut self, assertion: &str) {
         if !assertion.is_empty() {
             self.followed(false);
@@ -315,13 +318,13 @@ impl<'p> Translation<'p> {
         self.out.push_str(assertion);
     }
 
-    /// An assertion for which the engine backtracks.
-    /// True after anything but assertions, and in a group that has more than the escape which has just been read.
+    /// True if anything but assertions precedes the escape that has just been read, or if the escape is in a group and more follows there.
     pub(super) fn is_after_solid(&self) -> bool {
         let is_only = self.groups.len() == 1 || self.rest.starts_with(')');
         !is_only || self.groups.iter().any(|group| group.is_solid)
     }
 
+    /// Writes an assertion for which the engine backtracks.
     pub(super) fn hard_assertion(&mut self, assertion: &str) {
         self.is_hard = true;
         self.assertion(assertion);
@@ -331,14 +334,14 @@ impl<'p> Translation<'p> {
         self.place(Insertion::End);
     }
 
-    /// Ends an item that has been written: reads its quantifier.
+    /// Ends an item that has been written: reads its quantifier. `consumes`: the item consumes a character, whatever the text.
     pub(super) fn atom(&mut self, consumes: bool) {
         self.group().is_solid = true;
         let least = self.quantifier().map_or(1, |(least, _)| least);
         self.followed(consumes && least > 0);
     }
 
-    /// Copies a quantifier with what may follow it, `?` or `+`; its bounds.
+    /// Copies a quantifier, with a `?` or `+` after it, and returns its bounds; None if there is no quantifier.
     fn quantifier(&mut self) -> Option<(u64, u64)> {
         let (least, most, text) = self.read_quantifier()?;
         self.out.push_str(text);
@@ -361,7 +364,7 @@ impl<'p> Translation<'p> {
         Some((least, most, text))
     }
 
-    /// Copies what may follow a quantifier.
+    /// Copies a `?` or `+` after a quantifier.
     fn greed(&mut self) {
         self.skip();
         if self.is_quoted {
@@ -369,7 +372,7 @@ impl<'p> Translation<'p> {
         }
         if self.reads("+") {
             self.is_hard = true;
-            // It is greedy, also with `U`.
+            // A possessive quantifier is greedy, also with `U`.
             self.out.push_str(if self.options.swaps_greed { "?+" } else { "+" });
         } else if self.reads("?") {
             self.out.push('?');
@@ -429,7 +432,7 @@ impl<'p> Translation<'p> {
     }
 
     fn push_group(&mut self, kind: Kind, written: &str) {
-        // What follows a place may be empty, but whether it is depends on the text.
+        // The group follows the places that wait. Whether it consumes a character is known at its end.
         self.followed(false);
         if self.groups.len() > MAX_DEPTH {
             self.refuse("parentheses are too deeply nested");
@@ -440,7 +443,7 @@ impl<'p> Translation<'p> {
         self.out.push_str(written);
     }
 
-    /// Reads a group's name and its end.
+    /// Reads a group's name, and the mark that ends the name.
     fn name(&mut self, close: char) {
         let Some((name, rest)) = self.rest.split_once(close) else {
             return self.refuse("syntax error in subpattern name (missing terminator?)");
@@ -458,7 +461,7 @@ impl<'p> Translation<'p> {
         self.out.push('>');
     }
 
-    /// Reads options up to `)`, or up to `:` with a group.
+    /// Reads options: up to `)`, for the rest of the open group, or up to `:`, for the new group that begins there.
     fn flags(&mut self) {
         let mut options = self.options;
         let mut value = true;
@@ -492,7 +495,7 @@ impl<'p> Translation<'p> {
         }
     }
 
-    /// Sets the options; those that the engine knows are written.
+    /// Sets the options, and writes the changes of those that the engine knows.
     fn set_options(&mut self, options: Options) {
         let before = std::mem::replace(&mut self.options, options);
         for (was, is, letter) in
@@ -539,7 +542,7 @@ impl<'p> Translation<'p> {
         }
     }
 
-    /// A group's number, which may be relative.
+    /// A group's number, which may be relative; None if the text is not a number.
     pub(super) fn number_of(&self, number: &str) -> Option<usize> {
         let digits = number.trim_start_matches(['+', '-']);
         if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
@@ -554,12 +557,13 @@ impl<'p> Translation<'p> {
         }
     }
 
-    /// The number of a group that has this name so far.
+    /// The number of the group with this name, if it has been read already.
     pub(super) fn named(&self, name: &str) -> Option<usize> {
         self.names.get(name).copied()
     }
 
-    /// Refuses a reference to a group from within it: PCRE takes what the group matched the time before, the engine does not.
+    /// Refuses a reference to a group from within it. In PCRE it stands for the group's match in the repetition before, in the engine it
+    /// does not.
     pub(super) fn refuse_within(&mut self, number: Option<usize>) {
         let mut captures = self.groups.iter().filter(|group| group.kind == Kind::Capture);
         if captures.any(|group| Some(group.captures + 1) == number) {
@@ -592,7 +596,8 @@ impl<'p> Translation<'p> {
         self.out.push_str(if matches!(kind, Kind::LookBehind(_)) { "))" } else { ")" });
         if is_look || is_never {
             if let Some((least, ..)) = self.read_quantifier() {
-                // An assertion that is repeated says the same again. Groups that are repeated no times match nothing.
+                // An assertion is written only once, as repeating it changes nothing. Capturing groups that are repeated zero times remain,
+                // so that the numbers of groups stay the same, but they never match.
                 self.places[group.start].what = Insertion::Text(if is_never { r"(?:[^\s\S]" } else { "(?:" });
                 self.out.push_str(SEPARATOR);
                 self.out.push_str(if least > 0 { "){1}" } else { ")?" });
@@ -615,7 +620,7 @@ impl<'p> Translation<'p> {
         }
     }
 
-    /// Lets a place wait for what follows in this alternative. One that cannot wait is taken for one that needs an assertion.
+    /// Lets a place wait for what follows in this alternative. If it cannot wait, it is treated as a place that needs an assertion.
     fn wait(&mut self, index: usize, can_wait: bool) {
         let pending = &mut self.group().pending;
         if can_wait && pending.len() < MAX_PENDING {
@@ -632,7 +637,8 @@ impl<'p> Translation<'p> {
         let pending = std::mem::take(&mut group.pending);
         group.ended.extend(pending);
         match group.kind {
-            // The engine wants one length of a lookbehind, PCRE one of each alternative.
+            // In the engine all alternatives of a lookbehind must have one length, in PCRE each may have its own. So each becomes a
+            // lookbehind.
             Kind::LookBehind(negated) => {
                 self.out.push_str(if negated { ")" } else { ")|" });
                 self.look_behind(negated);
@@ -641,7 +647,7 @@ impl<'p> Translation<'p> {
         }
     }
 
-    /// Starts a lookbehind. With the separator the engine does not look into a group that is the whole of it, for alternatives.
+    /// Starts a lookbehind. The separator keeps the engine from looking for alternatives inside a group that is the whole lookbehind.
     fn look_behind(&mut self, negated: bool) {
         self.out.push_str(if negated { "(?<!" } else { "(?<=" });
         self.out.push_str(SEPARATOR);
@@ -684,7 +690,7 @@ impl<'p> Translation<'p> {
         Ok(Translated { pattern, ends, is_hard, is_for_ascii: self.is_for_ascii })
     }
 
-    /// A word boundary, or with `B` none.
+    /// Writes an assertion: for `b` that there is a word boundary, for `B` that there is none.
     pub(super) fn boundary(&mut self, letter: char) {
         if self.unicode || !self.any_text {
             self.is_for_ascii |= !self.unicode;

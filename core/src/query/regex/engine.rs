@@ -26,8 +26,8 @@ const BACKTRACK_LIMIT: usize = 500_000;
 /// Largest number of instructions of a pattern, without its parts.
 const MAX_INSTRUCTIONS: usize = 1 << 16;
 
-/// Largest compiled size of a pattern without lookaround, backreferences and possessive quantifiers, in bytes. Above [`MAX_COMPILED_BYTES`] only
-/// [`Stepwise`] searches for it.
+/// Largest compiled size of a pattern without lookaround, backreferences and possessive quantifiers, in bytes. Above
+/// [`MAX_COMPILED_BYTES`] only [`Stepwise`] searches for it.
 const MAX_LARGE_BYTES: usize = 16 << 20;
 
 /// Number of groups above which a pattern's parts must be smaller: each state stores all groups.
@@ -64,15 +64,15 @@ pub(super) struct Engine {
     /// in the engine's dialect
     pattern: String,
     regex: Regex,
-    /// the groups that match a final newline
+    /// the numbers of the groups that match a final newline
     ends: Vec<usize>,
-    /// without the match itself
+    /// the number of groups, without the match itself
     groups: usize,
     /// compiled for the first long text; None for a pattern that only the engine supports
     stepwise: OnceLock<Option<Stepwise>>,
-    /// the longest text that the engine may search for such a pattern
+    /// for a pattern that only the engine supports, the length of the longest text that it may search
     longest: OnceLock<usize>,
-    /// so large that the engine may not search a text
+    /// the pattern is so large that only `stepwise` may search
     is_large: bool,
     /// size of the pattern's caches, in bytes
     kept: AtomicUsize,

@@ -3,7 +3,7 @@
 use super::characters::{posix_class, posix_end, property, push_literal, repetitions, shorthand};
 use super::dialect::{MAX_GROUPS, Translation, is_name};
 
-/// A member of a class, which has been written.
+/// The kind of a member of a class: one character, or a set of several.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Member {
     Character,
@@ -19,14 +19,14 @@ impl Translation<'_> {
             Some('Z') => self.end_of_text(),
             Some('A') => self.assertion(r"\A"),
             Some('z') => self.assertion(r"\z"),
-            // The engine does not try again with less before it.
+            // If `\G` fails, the engine does not retry with a shorter match of what precedes it.
             Some('G') if self.is_after_solid() => self.refuse(r"\G is only supported at the start"),
             Some('G') => self.hard_assertion(r"\G"),
             Some('K') if self.is_in_lookaround() => self.refuse(r"\K is not allowed in lookarounds"),
             Some('K') => self.hard_assertion(r"\K"),
             Some(letter @ ('b' | 'B')) => self.boundary(letter),
             Some('R') => {
-                // A carriage return and a newline are not divided.
+                // The group is atomic, so that a carriage return and a newline are not divided.
                 self.is_hard = true;
                 self.out.push_str(r"(?>\r\n|[\n\x0B\f\r\x{85}\x{2028}\x{2029}])");
                 self.atom(true);
@@ -51,7 +51,7 @@ impl Translation<'_> {
         }
     }
 
-    /// Writes what the option `i` does not apply to.
+    /// Writes something to which the option `i` does not apply.
     fn exactly(&mut self, write: impl FnOnce(&mut Self)) {
         if !self.options.case_insensitive {
             return write(self);
@@ -67,7 +67,7 @@ impl Translation<'_> {
         self.out.push(']');
     }
 
-    /// An escape with one meaning inside and outside of classes, other than a class of a letter.
+    /// Writes an escape that means the same inside and outside of classes. The classes of [`shorthand`] are handled elsewhere.
     fn character_or_property(&mut self, letter: char) -> Member {
         match letter {
             '0' => self.octal('0', 2),
@@ -97,7 +97,7 @@ impl Translation<'_> {
         Member::Character
     }
 
-    /// A property: a letter, or a name in braces.
+    /// Reads and writes a property: a letter, or a name in braces.
     fn property(&mut self, negated: bool) {
         let (name, rest) = match self.rest.strip_prefix('{') {
             Some(inside) => inside.split_once('}').unwrap_or_default(),
@@ -117,8 +117,8 @@ impl Translation<'_> {
         }
     }
 
-    /// Digits after a backslash: a backreference if it has one digit, begins with 8 or 9, or if there are as many groups before it,
-    /// otherwise up to three octal digits of a character.
+    /// Reads digits after a backslash. They are a backreference if there is only one digit, if the first is 8 or 9, or if at least that
+    /// many groups have begun before; otherwise up to three octal digits of a character.
     fn number(&mut self, first: char) {
         let more = self.rest.bytes().take_while(u8::is_ascii_digit).count();
         let number = self.rest[..more].bytes().fold(u32::from(first) - u32::from('0'), |number, digit| {
@@ -141,7 +141,7 @@ impl Translation<'_> {
         self.atom(false);
     }
 
-    /// A character by its octal digits: `first`, which has been read, and up to `most` more.
+    /// Reads and writes a character by its octal digits: `first`, which has been read, and up to `most` more.
     fn octal(&mut self, first: char, most: usize) {
         let digits = self.rest.bytes().take(most).take_while(|digit| (b'0'..=b'7').contains(digit)).count();
         let number = self.rest[..digits]
@@ -151,7 +151,7 @@ impl Translation<'_> {
         self.push_code(Some(number));
     }
 
-    /// A character's number in braces, behind this start.
+    /// Reads a character's number in braces, after this start, and writes the character.
     fn braced(&mut self, start: &str, radix: u32) {
         let inside = self.rest.strip_prefix(start).and_then(|rest| rest.split_once('}'));
         let Some((digits, rest)) = inside.filter(|(digits, _)| digits.chars().all(|digit| digit.is_digit(radix)))
@@ -169,7 +169,7 @@ impl Translation<'_> {
         }
     }
 
-    /// A backreference: `\g1`, `\g{-1}`, `\k<name>`.
+    /// Reads a backreference: `\g1`, `\g{-1}`, `\k<name>`.
     fn reference(&mut self, letter: char) {
         let within = |open, close| self.rest.strip_prefix(open)?.split_once(close);
         let named =
@@ -188,7 +188,7 @@ impl Translation<'_> {
         }
     }
 
-    /// A backreference to a group's number or name.
+    /// Writes a backreference to a group's number or name.
     pub(super) fn refer(&mut self, name: &str) {
         match self.number_of(name) {
             Some(number) if (1..=MAX_GROUPS).contains(&number) => {
@@ -219,7 +219,7 @@ impl Translation<'_> {
     fn class(&mut self) {
         let negated = self.reads("^");
         let before = self.out.len();
-        // Letters, and what the option `i` does not apply to.
+        // The members to which the option `i` applies, and the other ones.
         let (mut folded, mut exact) = (String::new(), String::new());
         let mut is_first = true;
         while self.skip_in_class() {
@@ -254,7 +254,7 @@ impl Translation<'_> {
         self.refuse("missing terminating ] for character class");
     }
 
-    /// Writes a class. The engine folds all members of a class, and PCRE only characters.
+    /// Writes a class. With the option `i`, the engine ignores the case of all members, PCRE only that of single characters and ranges.
     fn write_class(&mut self, negated: bool, folded: &str, exact: &str) {
         let caret = if negated { "^" } else { "" };
         if exact.is_empty() || !self.options.case_insensitive {
@@ -269,7 +269,7 @@ impl Translation<'_> {
         }
     }
 
-    /// Reads what stands for nothing in a class; false at the end of the pattern.
+    /// Skips what matches nothing in a class; false at the end of the pattern.
     fn skip_in_class(&mut self) -> bool {
         loop {
             if self.reads("\\E") {
@@ -300,7 +300,7 @@ impl Translation<'_> {
         Member::Character
     }
 
-    /// A named class of POSIX, whose mark before the last bracket is here.
+    /// Reads and writes a named class of POSIX. `end`: the position of the mark before the last bracket.
     fn posix(&mut self, end: usize) -> Member {
         let (name, rest) = self.rest.split_at(end);
         self.rest = &rest[2..];
@@ -341,7 +341,7 @@ impl Translation<'_> {
     }
 }
 
-/// False for a member of a class that is no letter.
+/// False for a member of a class that is certainly no letter.
 fn has_case(member: &str) -> bool {
     match member.strip_prefix('\\') {
         Some(escape) if escape.starts_with(['a', 'e', 'f', 'n', 'r', 't']) => false,

@@ -61,7 +61,7 @@ struct Engines {
 }
 
 impl Pattern {
-    /// Compiles.
+    /// Compiles a pattern.
     ///
     /// # Errors
     /// `Location51108` for an unknown option, `Location51091` for an invalid pattern, `BadValue` for a zero byte.
@@ -124,7 +124,7 @@ impl Pattern {
         })
     }
 
-    /// As [`is_found_in`](Self::is_found_in).
+    /// True if the pattern is found in the text.
     ///
     /// # Errors
     /// `Location51156` for a search that is given up.
@@ -181,7 +181,7 @@ fn options_of(letters: &str) -> Options {
     }
 }
 
-/// The literal text after a leading `^` or `\A`; empty if an alternative may lack it.
+/// The literal text after a leading `^` or `\A`; empty for a pattern with groups or alternatives, as one of them may lack it.
 fn literal_prefix(source: &str) -> String {
     let Some(rest) = source.strip_prefix('^').or_else(|| source.strip_prefix("\\A")) else { return String::new() };
     if source.contains(['|', '(']) {
@@ -189,7 +189,7 @@ fn literal_prefix(source: &str) -> String {
     }
     let is_literal = |c: &char| c.is_alphanumeric() || " _-/:@,;=<>!\"'%&~#`".contains(*c);
     let mut prefix: String = rest.chars().take_while(is_literal).collect();
-    // A quantifier applies to the last character, which may be absent in a match. Ends of quotations may stand between them.
+    // A quantifier applies to the last character, which then may be absent in a match. Marks of quotations may stand between the two.
     let after = &rest[prefix.len()..];
     if after.starts_with(['?', '*', '{']) || after.starts_with("\\E") || after.starts_with("\\Q") {
         prefix.pop();

@@ -1,7 +1,9 @@
 //! The stages of pipelines.
 //!
 //! * [`fields`] says which fields a stage reads and writes.
-//! * [`runtime`] is what stages run with: streams, memory, the places for more documents than that holds; [`database`] has it in memory.
+//! * [`runtime`] is what stages run with: streams, and the storage for more documents than a stage's memory holds.
+//! * [`database`] holds collections in memory, for tests.
+//! * [`needed`] finds the fields that stages need.
 //! * [`operation`] has the types of a stage: its row in the table, its argument, its operation.
 //! * [`operators`] are the stages, a file each.
 //! * [`table`] lists them with their parsers and properties. A new stage is a row there, and its operation.

@@ -7,7 +7,7 @@ use crate::values::path;
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeSet;
 
-/// The fields at the top of a document that stages read, so that others need not be there; None for all of them.
+/// The top-level fields of documents that stages read, so that others can be left out; None for all fields.
 pub(super) fn needed(stages: &[Stage]) -> Option<BTreeSet<String>> {
     let mut needed: Option<BTreeSet<String>> = None;
     for stage in stages.iter().rev() {
@@ -32,7 +32,8 @@ pub(super) fn needed(stages: &[Stage]) -> Option<BTreeSet<String>> {
     needed
 }
 
-/// The projection to fields at the top. It must name a field, and `_id` is in it unless it is excluded.
+/// The projection to top-level fields. It excludes `_id` unless that is one of them. Without fields it includes only `_id`, as a projection
+/// must name a field.
 pub(super) fn projection(fields: &[String]) -> Json {
     let mut projection: Map<String, Json> = fields.iter().map(|name| (name.clone(), json!(1))).collect();
     projection.entry("_id").or_insert_with(|| json!(if fields.is_empty() { 1 } else { 0 }));

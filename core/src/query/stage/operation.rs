@@ -47,15 +47,16 @@ pub struct StageOperator {
 /// How a stage is divided over shards, and what merges the shards' results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merge {
-    /// the stage at the shards; their results are concatenated
+    /// each shard runs the stage; the results are concatenated
     Union,
-    /// the stage at the shards, and again over their results
+    /// each shard runs the stage, and the router runs it again over their results
     Repeated,
-    /// each shard's results, by the keys that the stage has ordered them by, up to its limit or the one that follows
+    /// each shard runs the stage; the results are merged by the keys by which the stage orders them, up to its limit or that of a following
+    /// `$limit`
     Ordered,
-    /// partial states of each group at the shards, which are merged
+    /// each shard computes partial states of the groups, and the router merges them
     States,
-    /// the stage at the router only, over all documents
+    /// only the router runs the stage, over all documents
     Undivided,
 }
 
@@ -231,7 +232,7 @@ pub(super) struct Context {
     pub resources: Resources,
     /// the largest number of documents that the next stages read; None if unknown
     pub most: Option<u64>,
-    /// the options of the `$unwind` of the stage's array that follows; the stage does its work, too
+    /// the options of a following `$unwind` of the array that the stage makes, whose work the stage then does, too; None if none follows
     pub unwound: Option<Unwound>,
 }
 
@@ -310,7 +311,7 @@ pub(super) enum Shape<'o> {
     Unwind(&'o str, &'o Unwound),
     /// puts the results of a pipeline over another collection at this path
     Lookup(&'o str),
-    /// adds the results of a pipeline over another collection; true if its last stage leaves fields that it does not name
+    /// adds the results of a pipeline over another collection; true if they may have fields that its last stage does not name
     Union(bool),
     Statistics(&'o Statistics),
     Other,

@@ -135,7 +135,7 @@ impl Pipeline {
     /// Returns a pipeline with the same result and less work: see [`rearrange`].
     ///
     /// # Errors
-    /// None that parsing has not had.
+    /// None: the stages were parsed before.
     pub fn rearranged(mut self) -> Result<Pipeline> {
         let _evaluation = Evaluation::begin_large(COPIES);
         let stages = std::mem::take(&mut self.stages);
@@ -154,7 +154,7 @@ impl Pipeline {
     /// none.
     ///
     /// # Errors
-    /// None that parsing has not had.
+    /// None: the stages were parsed before.
     pub fn divided(&self, shard_key: Option<&[&str]>) -> Result<Division> {
         self.division(division::divided(&self.stages, shard_key, &|json| self.parse_stage(json))?)
     }
@@ -162,7 +162,7 @@ impl Pipeline {
     /// Divides it between a single target shard and the router.
     ///
     /// # Errors
-    /// None that parsing has not had.
+    /// None: the stages were parsed before.
     pub fn at_one_shard(&self) -> Result<Division> {
         self.division(division::at_one_shard(&self.stages))
     }

@@ -33,15 +33,16 @@ pub struct Update {
     pub(super) form: Form,
     /// the time, in milliseconds since 1970
     pub(super) now: Option<i64>,
-    /// true for an update of one document whose shard key must not change; fixed paths of other updates belong to many documents
+    /// true for an update of one document whose shard key must not change; false for updates of many documents, whose fixed paths have
+    /// another error
     pub(super) keeps_key: bool,
-    /// new fields and objects keep the order in which they are given, also in documents without an order of fields
+    /// true if new fields and objects keep the order in which they are given, also in documents without an order of fields
     pub(super) ordered: bool,
 }
 
 #[derive(Debug)]
 pub(super) enum Form {
-    /// the new document as jsonb, with or without `_id`
+    /// the new document as jsonb; it may lack `_id`
     Replacement(Vec<u8>),
     /// jsonb of a document whose fields are set
     Merge(Vec<u8>),
@@ -75,7 +76,7 @@ impl Operators {
         }
     }
 
-    /// The changed document; None without a change.
+    /// The changed document; None if nothing changes.
     fn apply<'a>(&'a self, document: RawObject<'a>, inserting: bool, now: Option<i64>) -> Result<Option<Part<'a>>> {
         let context = self.context(document, inserting, now);
         self.tree.check_renames(document, &context)?;
@@ -84,7 +85,7 @@ impl Operators {
 }
 
 impl Update {
-    /// True if it fails instead of changing the document's shard key.
+    /// True for an update of one document that fails if the document's shard key would change.
     pub fn keeps_key(&self) -> bool {
         self.keeps_key
     }
@@ -165,7 +166,7 @@ impl Update {
         }
     }
 
-    /// True unless it is a pipeline that could change the top-level field of this path.
+    /// False only for a pipeline that could change the top-level field of this path.
     pub fn pipeline_keeps(&self, path: &str) -> bool {
         match &self.form {
             Form::Pipeline(pipeline) => pipeline.keeps(path),
@@ -173,7 +174,8 @@ impl Update {
         }
     }
 
-    /// True if it could change the value at a path; unlike [`touches`](Self::touches), not for every pipeline.
+    /// True if it could change the value at a path. Unlike [`touches`](Self::touches), this is false for a pipeline that keeps the path's
+    /// top-level field.
     pub fn may_change(&self, path: &str) -> bool {
         self.touches(path) && (!matches!(self.form, Form::Pipeline(_)) || !self.pipeline_keeps(path))
     }
@@ -207,12 +209,13 @@ impl Update {
         matches!(self.form, Form::Replacement(_))
     }
 
-    /// The new document's jsonb, which can be stored; None without a change. `_id` is kept.
+    /// The new document's jsonb, which can be stored; None if nothing changes. `_id` is kept.
     ///
     /// # Errors
-    /// `ImmutableField` if `_id` would change, `InvalidOptions` if one of `fixed` would (dotted paths: the shard key's fields in an
-    /// update of many documents), `TypeMismatch`, `PathNotViable`, `CannotBackfillArray`, `BadValue` for an integer overflow,
-    /// `BSONObjectTooLarge`, `DocumentTooDeep`; those of [`normalise::check_stored`].
+    /// `ImmutableField` if `_id` would change. If the value at one of `fixed` (the dotted paths of the shard key) would change:
+    /// `ImmutableField` if [`keeps_key`](Self::keeps_key), else `InvalidOptions`. Also `TypeMismatch`, `PathNotViable`,
+    /// `CannotBackfillArray`, `BadValue` for an integer overflow, `BSONObjectTooLarge`, `DocumentTooDeep`; those of
+    /// [`normalise::check_stored`].
     pub fn apply(&self, document: RawObject<'_>, fixed: &[String]) -> Result<Option<Vec<u8>>> {
         // Operators keep the order of each object by itself.
         let is_ordered = || !matches!(self.form, Form::Operators(_)) && document.order().is_some();

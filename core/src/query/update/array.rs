@@ -24,11 +24,11 @@ use std::cmp::Ordering;
 pub(super) struct Push {
     /// As jsonb.
     elements: Vec<Vec<u8>>,
-    /// From the start, or from the end if negative; None is the end.
+    /// Counted from the start, or from the end if negative; None: at the end.
     position: Option<i64>,
-    /// Dotted path, or an empty one for whole elements, and true for descending.
+    /// Each a dotted path, which is empty for whole elements, and true for descending; None: elements are not sorted.
     sort: Option<Vec<(String, bool)>>,
-    /// The number of elements to keep; negative for the last ones.
+    /// The number of first elements to keep, or of last ones if negative; None: all are kept.
     slice: Option<i64>,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Push {
 pub(super) struct AddToSet {
     /// as jsonb, each once
     elements: Vec<Vec<u8>>,
-    /// their positions, in the order of the elements
+    /// positions in `elements`, sorted by the elements' values
     order: Vec<usize>,
 }
 
@@ -106,10 +106,10 @@ fn from_either_end(position: i64, length: usize) -> usize {
     if position < 0 { length.saturating_sub(distance) } else { distance.min(length) }
 }
 
-/// Elements as jsonb, and `$each` with the clauses beside it.
+/// Elements as jsonb; and the argument's clauses if it has `$each`, else None.
 type Given<'j> = (Vec<Vec<u8>>, Option<&'j Map<String, Json>>);
 
-/// The elements that an update's argument gives: one, or those of `$each`.
+/// The elements that an operator's argument gives: the argument itself, or those of `$each`.
 fn elements_of<'j>(argument: &'j Json, operator: &str, no_array: Kind) -> Result<Given<'j>> {
     let clauses = argument.as_object().filter(|clauses| clauses.contains_key("$each"));
     match clauses.map(|clauses| &clauses["$each"]) {
@@ -122,7 +122,8 @@ fn elements_of<'j>(argument: &'j Json, operator: &str, no_array: Kind) -> Result
     }
 }
 
-/// The elements of the present array; none of a missing one. `refuse` is given the type of anything else.
+/// The elements of the existing array; empty if the field is missing. For a value of another type, returns the error that `refuse` makes of
+/// the type's name.
 fn existing_elements<'a>(
     existing: Option<RawValue<'a>>,
     refuse: impl FnOnce(&'static str) -> Error,
@@ -196,7 +197,8 @@ impl AddToSet {
     /// Parses an element, or `{"$each": […]}`, in a statement's environment.
     pub fn parse(argument: &Json, environment: &Environment) -> Result<AddToSet> {
         let strings = environment.collator().map(|collator| &**collator);
-        // A document with `$each` behind another field is an element, whose name cannot be stored.
+        // `$each` counts only as the first field. Elsewhere the argument is an element, which `stored` refuses because of that field's
+        // name.
         let is_list =
             argument.as_object().and_then(|argument| argument.keys().next()).is_some_and(|name| name == "$each");
         let (mut given, clauses) = match is_list {

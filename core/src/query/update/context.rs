@@ -7,9 +7,9 @@ use crate::values::document::write::Part;
 use crate::values::order::Strings;
 use crate::values::path;
 
-/// The context of a walk.
+/// The context in which modifiers are applied to a document.
 pub(super) struct Context<'a> {
-    /// the document before the update
+    /// the document before the update; None while an upsert sets the filter's equalities
     pub document: Option<RawObject<'a>>,
     /// its `_id`, for messages
     pub id: Option<RawValue<'a>>,
@@ -31,7 +31,7 @@ impl<'a> Context<'a> {
         self.id.map_or_else(|| "no _id".to_owned(), |id| format!("_id: {}", shown(id)))
     }
 
-    /// The value that a rename moves.
+    /// The value that a rename moves; None if it is missing.
     pub fn renamed(&self, from: &str) -> Option<RawValue<'a>> {
         path::at(self.document?, from)
     }

@@ -21,7 +21,7 @@ pub enum Style {
     Replacement,
     /// any form: without operators it is a replacement
     Either,
-    /// a document whose fields are set in the other one, as `$merge` does by default
+    /// a document whose fields are set in the existing document, as `$merge` does by default
     Merge,
 }
 
@@ -42,7 +42,7 @@ pub struct Instruction<'a> {
     pub array_filters: Option<&'a Json>,
     /// the text of the documents' filter: `$` refers to the element by which they match
     pub filter: &'a str,
-    /// the time, in milliseconds since 1970, unless the environment has one
+    /// the time, in milliseconds since 1970; a time in the environment takes precedence
     pub now: i64,
     /// true if the document's shard key must not change
     pub keeps_key: bool,
@@ -57,12 +57,12 @@ pub struct Compiled {
     pub update: Update,
     /// the text for [`read`]
     pub text: String,
-    /// true if the text depends on the operators alone, which often occur again, unlike a replacement, a filter or the time
+    /// true if the text has only the update itself: no filter, array filters, environment or time. Such texts often occur again
     pub is_lasting: bool,
 }
 
 impl Instruction<'_> {
-    /// The conditions of array filters, and whether the update is a replacement.
+    /// The conditions of array filters; and true if the update is a replacement.
     fn form(&self) -> Result<(&[Json], bool)> {
         let json = self.update;
         let filters = match self.array_filters {

@@ -12,10 +12,10 @@ pub(super) fn shown(value: RawValue<'_>) -> String {
 
 /// Formats a value as JSON with unquoted names, truncated to 200 characters.
 pub(super) fn show(json: &Json) -> String {
-    const LONGEST: usize = 200;
+    const MAX_LENGTH: usize = 200;
     let mut text = String::new();
     append(json, &mut text);
-    if let Some((end, _)) = text.char_indices().nth(LONGEST) {
+    if let Some((end, _)) = text.char_indices().nth(MAX_LENGTH) {
         text.truncate(end);
         text.push('…');
     }

@@ -1,10 +1,11 @@
 //! Updates: a replacement, operators applied to jsonb's bytes, or a pipeline.
 //!
-//! * [`parse`] parses JSON into a tree of modifiers along their paths; its table lists the supported operators. It raises all errors
-//!   that do not depend on a document.
+//! * [`parse`] parses JSON into a tree of modifiers along their paths; its table lists the supported operators. Errors that do not depend
+//!   on a document are raised here.
 //! * [`pipeline`] is an update by stages.
 //! * [`tree`] is the tree, and its single walk over a document, which copies everything that no path touches.
 //! * [`modifier`] changes a single value, [`array`] whole arrays; [`context`] is their context.
+//! * [`storable`] checks that an update's values can be stored.
 //! * [`apply`] is the whole update.
 //! * [`instruction`] is the form in which an update is sent to a shard, with its time and its environment.
 //! * [`message`] formats parts of documents for MongoDB's messages.

@@ -15,9 +15,9 @@ use std::cmp::Ordering;
 /// The change at a path.
 #[derive(Debug)]
 pub(super) enum Modifier {
-    /// the value, as jsonb
+    /// set to the value, as jsonb
     Set(Vec<u8>),
-    /// the value, as jsonb, if the document is being inserted
+    /// set to the value, as jsonb, if the document is being inserted
     SetOnInsert(Vec<u8>),
     /// removed
     Unset,
@@ -25,12 +25,12 @@ pub(super) enum Modifier {
     Inc(Amount),
     /// multiplied
     Mul(Amount),
-    /// replaced by the value, if the existing value compares to it with this result, or is missing
+    /// replaced by the value if the existing one is missing, or if its comparison with the value has this result
     Replace(Ordering, Value),
     /// bitwise operations, one after the other
     Bit {
         operations: Vec<(Bitwise, i64)>,
-        /// the client has given an integer of 64 bits that fits 32
+        /// true if the client gave a `$numberLong` that fits 32 bits
         is_long: bool,
     },
     /// the time of the update, as a date or a timestamp
@@ -41,7 +41,7 @@ pub(super) enum Modifier {
     RenameFrom(String),
     /// elements inserted, the array sorted and truncated
     Push(Push),
-    /// elements appended that the array lacks
+    /// elements that the array lacks are appended
     AddToSet(AddToSet),
     /// the first element removed, or the last
     Pop(PopSide),
@@ -53,7 +53,7 @@ pub(super) enum Modifier {
 #[derive(Clone, Debug)]
 pub(super) struct Amount {
     pub number: Number,
-    /// the client has given an integer of 64 bits that fits 32
+    /// true if the client gave a `$numberLong` that fits 32 bits
     pub is_long: bool,
 }
 
@@ -73,7 +73,7 @@ pub(super) enum PopSide {
 }
 
 impl Modifier {
-    /// True if the modifier creates missing documents on its path.
+    /// True if the modifier creates the documents that its path lacks.
     pub fn needs_place(&self, context: &Context<'_>) -> bool {
         match self {
             Modifier::Unset | Modifier::RenameTo(_) => false,
@@ -145,7 +145,7 @@ fn current_date(now: Option<i64>, timestamp: bool) -> Result<Value> {
     })
 }
 
-/// `is_long`: a client has given an integer of 64 bits.
+/// Writes a number. An integer that fits 32 bits is marked as a 64-bit one if the existing value is marked, or if `is_long`.
 fn number<'a>(number: Number, is_long: bool, existing: Option<RawValue<'_>>) -> UpdateOutcome<'a> {
     UpdateOutcome::Write(match number {
         Number::Int(long) if is_marked(existing) && i32::try_from(long).is_ok() => Part::Marked(long),

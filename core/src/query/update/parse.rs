@@ -227,7 +227,7 @@ fn pop(path: &str, argument: &Json) -> Result<Modifier> {
 }
 
 /// True if an argument of `$currentDate` requests a timestamp, false if a date.
-pub(super) fn is_timestamp(argument: &Json) -> Result<bool> {
+fn is_timestamp(argument: &Json) -> Result<bool> {
     match argument {
         Json::Bool(_) => Ok(false),
         Json::Object(options) if ext_json::is_document(options) => {

@@ -7,8 +7,8 @@ use crate::values::document::raw::{self, RawObject};
 use crate::values::document::write::{self, Part};
 use std::borrow::Cow;
 
-/// Applies a pipeline, and returns the new document's jsonb. If the pipeline removes `_id`, the document keeps its own. It is the first field where
-/// documents keep their order.
+/// Applies a pipeline, and returns the new document's jsonb. If the pipeline removes `_id`, the document keeps its own. Where documents
+/// keep the order of fields, `_id` is the first.
 ///
 /// # Errors
 /// Those of [`Pipeline::updated`]; `DollarPrefixedFieldName` for a field that cannot be stored.
@@ -27,7 +27,7 @@ pub(super) fn apply(pipeline: &Pipeline, document: RawObject<'_>) -> Result<Vec<
     write::document(&Part::Object(fields.map(|(name, value)| (Cow::Borrowed(name), Part::Raw(value))).collect()))
 }
 
-/// A name at the top that starts with `$` cannot be stored.
+/// Refuses a top-level field whose name starts with `$`, which cannot be stored.
 pub(super) fn check_names(document: RawObject<'_>) -> Result<()> {
     match document.iter().find(|(name, _)| name.starts_with('$') && !crate::values::path::is_reference(name)) {
         None => Ok(()),

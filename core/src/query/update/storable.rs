@@ -8,7 +8,7 @@ use crate::values::document::{MAX_DEPTH, ext_json, write};
 use crate::values::path::is_reference;
 use serde_json::Value as Json;
 
-/// Reads a value of bounded depth.
+/// Reads a value; an error if it nests deeper than [`MAX_DEPTH`].
 pub(super) fn value(json: &Json) -> Result<Value> {
     if is_shallow(json, MAX_DEPTH) { ext_json::storable(json) } else { Err(too_deep()) }
 }

@@ -3,8 +3,9 @@
 //! Several components of paths may name one element: `$[i]` and `$[j]`, `$` and a position, `1` and `01`. Whether they do depends on the
 //! document, so the branches below such components are walked together: the nodes at a value are a list.
 //!
-//! INVARIANT: no modifier has a path at or below that of another one: adding such a modifier is a conflict, and so is a leaf with
-//! another node at one value. So at most one modifier changes a value, and their order does not matter.
+//! INVARIANT: no modifier has a path at or below that of another one: adding such a modifier is a conflict. It is also a conflict if the
+//! path of a modifier and another path lead to one value of a document. So at most one modifier changes a value, and their order does not
+//! matter.
 
 use super::context::{Context, UpdateOutcome, filter_of};
 use super::message::shown;
@@ -27,16 +28,16 @@ pub(super) struct Tree {
     renames: Vec<(String, String)>,
 }
 
-/// The values that a path leads through in a document.
+/// The kind of values that a path leads through in a document.
 enum Route<'p, 'a> {
     Documents,
-    /// an array; the name of the first one
+    /// at least one array, with the name of the first
     Array(&'p str),
     /// a value that cannot have fields, with its name
     Blocked(&'p str, RawValue<'a>),
 }
 
-/// How a path leads through a document, and true if it ends at a value.
+/// How a path leads through a document; and true if there is a value at its end.
 fn route<'p, 'a>(document: RawObject<'a>, path: &'p str) -> (Route<'p, 'a>, bool) {
     let (mut value, mut name, mut array) = (RawValue::Object(document), "", None);
     let mut is_found = true;
@@ -63,7 +64,7 @@ fn route<'p, 'a>(document: RawObject<'a>, path: &'p str) -> (Route<'p, 'a>, bool
     (array.map_or(Route::Documents, Route::Array), is_found)
 }
 
-/// The array position that a component of an update's path names. Unlike in a query, zeros may lead.
+/// The array position that a component of an update's path names; None if it is no number. Unlike in a query, leading zeros are allowed.
 fn index_of(component: &str) -> Option<usize> {
     let is_number = !component.is_empty() && component.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| component.parse().ok()).flatten()
@@ -85,8 +86,8 @@ impl Tree {
     /// Adds a modifier.
     ///
     /// # Errors
-    /// `ConflictingUpdateOperators` if the tree has one at, above or below the path, or if the path names elements by `$[…]` and
-    /// another path names them by position or field.
+    /// `ConflictingUpdateOperators` if the tree has a modifier at, above or below the path, or if one of both paths has `$[…]` where the
+    /// other has a position or a field.
     pub fn add(&mut self, path: &str, modifier: Modifier) -> Result<()> {
         if let Modifier::RenameTo(to) = &modifier {
             self.renames.push((path.to_owned(), to.clone()));
@@ -222,8 +223,8 @@ impl<'a> Iterator for Children<'a> {
     }
 }
 
-/// Joins the children of trees by their names. `$` is the name of the element to which it refers; in an array zeros that lead do not
-/// count.
+/// Joins the children of trees by their names. `$` counts as the position of the element to which it refers; in an array, leading zeros of
+/// a position are ignored.
 ///
 /// # Errors
 /// `BadValue` if `$` refers to no element, `ConflictingUpdateOperators` if only some of the trees name elements by `$[…]`.
@@ -273,7 +274,7 @@ fn branches<'a>(nodes: &[&'a UpdateNode], name: &str) -> Result<Vec<&'a Tree>> {
     nodes.iter().map(branch).collect()
 }
 
-/// Checks that the nodes at one value, of that name, do not change one path twice, whatever the value is.
+/// Checks that the nodes at one value, the field or element `name`, do not change one path twice, whatever the value is.
 ///
 /// # Errors
 /// `ConflictingUpdateOperators`.
@@ -290,7 +291,7 @@ fn check_conflicts(nodes: &[&UpdateNode], name: &str) -> Result<()> {
     joined.into_iter().try_for_each(|(name, nodes)| check_conflicts(&nodes, name))
 }
 
-/// Checks that all names in a tree are `$[…]`, or none is.
+/// Checks that either all names are `$[…]`, or none is.
 fn check_kinds<'n>(names: impl Iterator<Item = &'n str>) -> Result<()> {
     let mut kinds = names.map(is_positional);
     let first = kinds.next();
@@ -300,7 +301,7 @@ fn check_kinds<'n>(names: impl Iterator<Item = &'n str>) -> Result<()> {
     Ok(())
 }
 
-/// Applies the nodes at one value, of that name.
+/// Applies the nodes at one value, the field or element `name`.
 ///
 /// # Errors
 /// `ConflictingUpdateOperators` if several nodes change one value.
@@ -361,7 +362,7 @@ fn apply_to_object<'a>(
             ),
         }
     }
-    // The changed fields by their positions, with None for removed ones; and the new fields.
+    // `edits`: the changed fields by their positions, with None for a removed one.
     let mut edits = Vec::new();
     let mut added = Vec::new();
     for (name, nodes) in children(trees, false, context)? {
@@ -400,7 +401,7 @@ fn apply_to_object<'a>(
     }))
 }
 
-/// The changed array of that name; None without a change.
+/// The changed array; None if nothing changes. `name` is the name of its field.
 fn apply_to_array<'a>(
     trees: &[&'a Tree],
     name: &str,
@@ -519,10 +520,10 @@ fn pad(parts: &mut Vec<Part<'_>>, index: usize, elements: usize) -> Result<()> {
 }
 
 impl UpdateNode {
-    /// True if the first modifier for which it matters creates missing documents.
+    /// True if a modifier at or below the node creates the documents that its path lacks.
     ///
     /// # Errors
-    /// `BadValue` for `$[]` or `$[identifier]` before that.
+    /// `BadValue` for `$[]` or `$[identifier]` that comes before such a modifier.
     fn creates(&self, context: &Context<'_>) -> Result<bool> {
         let tree = match self {
             UpdateNode::Branch(tree) => tree,

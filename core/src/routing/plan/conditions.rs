@@ -13,7 +13,7 @@ use super::search::Search;
 use super::statement::{Statement, first_params};
 use crate::error::Result;
 use crate::query::filter::Part;
-use crate::query::index::{APART, IndexKeys, RowBounds, Span, Wanted};
+use crate::query::index::{IN_ENTRIES, IndexKeys, RowBounds, Span, Wanted};
 use crate::routing::model::{Collection, Index};
 use crate::routing::protocol::checked::Parameter;
 use crate::routing::protocol::sql;
@@ -27,7 +27,9 @@ use std::fmt::Write;
 #[derive(Debug)]
 pub struct Conditions {
     terms: Vec<String>,
-    /// the `$n` of the filter, if nothing else narrows the search
+    /// the version check, if the first term also counts the statement
+    uncounted: Option<String>,
+    /// the `$n` of the filter; None if other conditions narrow the search
     scanned_by: Option<String>,
     /// the first two are the collection's token and the shard's version
     pub params: Vec<Parameter>,
@@ -38,8 +40,31 @@ impl Conditions {
     pub fn new(collection: &Collection) -> Self {
         Self {
             terms: vec![sql::at_version(collection.id, "$1", "$2")],
+            uncounted: None,
             scanned_by: None,
             params: first_params(collection),
+        }
+    }
+
+    /// The version check, which also counts the statement if the search is counted.
+    pub fn checked(search: &Search<'_>) -> Self {
+        let mut conditions = Self::new(search.collection);
+        if let Some(keys) = &search.counted_at {
+            let keys = match keys.is_empty() {
+                true => "'{}'".to_owned(),
+                false => conditions.param(Parameter::BytesArray(keys.clone())),
+            };
+            let counted = sql::at_keys(search.collection.id, "$1", "$2", keys);
+            conditions.uncounted = Some(std::mem::replace(&mut conditions.terms[0], counted));
+        }
+        conditions
+    }
+
+    /// Terms that begin with those of [`sql`](Self::sql), for another part of a statement, which is counted only once.
+    pub fn in_other_part(&self, terms: &str) -> String {
+        match &self.uncounted {
+            Some(uncounted) => terms.replacen(&self.terms[0], uncounted, 1),
+            None => terms.to_owned(),
         }
     }
 
@@ -49,14 +74,14 @@ impl Conditions {
         Self::of_keys(search).map_or_else(|| Self::beyond_keys(search), Ok)
     }
 
-    /// The version check, conditions on shard key and `_id`, and the filter; None if the filter constrains neither. A
-    /// condition on a secondary index may be added, so that the shard's planner can choose.
-    pub fn of_keys(search: &Search<'_>) -> Option<Self> {
+    /// The version check, conditions on shard key and `_id`, and the filter; None if the filter constrains neither, or if the query is
+    /// restricted to certain indexes. A condition on a secondary index may be added, so that the shard's planner can choose.
+    fn of_keys(search: &Search<'_>) -> Option<Self> {
         let free = matches!(search.restriction, IndexRestriction::None | IndexRestriction::AnyIndex);
         if search.filter().is_empty() || !free {
             return None;
         }
-        let mut conditions = Self::new(search.collection);
+        let mut conditions = Self::checked(search);
         if !conditions.keys(search) {
             return None;
         }
@@ -69,9 +94,9 @@ impl Conditions {
     }
 
     /// The version check, conditions on the best secondary index, and the filter.
-    pub fn beyond_keys(search: &Search<'_>) -> Result<Self> {
+    fn beyond_keys(search: &Search<'_>) -> Result<Self> {
         let (collection, filter) = (search.collection, search.filter());
-        let mut conditions = Self::new(collection);
+        let mut conditions = Self::checked(search);
         let alone = conditions.terms.len();
         match &search.restriction {
             IndexRestriction::NoIndex => {}
@@ -97,21 +122,22 @@ impl Conditions {
         Ok(conditions)
     }
 
-    /// The version check and conditions on shard key and `_id`, if these are equivalent to the filter.
+    /// The version check and conditions on shard key and `_id`; None if these are not equivalent to the filter, or if the query is
+    /// restricted to certain indexes.
     pub fn of_keys_alone(search: &Search<'_>) -> Option<Self> {
         let free = matches!(search.restriction, IndexRestriction::None | IndexRestriction::AnyIndex);
         if !free || !says_keys_alone(search) {
             return None;
         }
-        let mut conditions = Self::new(search.collection);
+        let mut conditions = Self::checked(search);
         let narrowed = conditions.keys(search);
         conditions.terms.extend(search.restriction.term());
         narrowed.then_some(conditions)
     }
 
     /// Returns the WHERE clause that finds a document by a unique index for each row of `rows`, which has the shard key in the column
-    /// `skey`. The columns `v0`, `v1`, … have the keys of the index's columns, and then the ends of the ranges of entries; `values` is
-    /// their number.
+    /// `skey`. The columns `v0`, `v1`, … have the keys of the index's columns, and then the ends of the ranges of entries; `values` is the
+    /// number of these columns.
     pub fn of_joined_key(collection: &Collection, index: &Index, rows: &str, values: usize) -> String {
         let mut terms = vec![sql::at_version(collection.id, "$1", "$2")];
         if !collection.key.is_unsharded() {
@@ -153,7 +179,7 @@ impl Conditions {
         [format!("{}::text", quote_literal(&index.definition)), lo, hi]
     }
 
-    /// Adds conditions on the column that has the keys of the index on `_id`, or of that of the shard key, for a span.
+    /// Adds conditions for a span of the index on `_id`, or of the shard key's own index, on the column that has its keys.
     fn keys_within(&mut self, collection: &Collection, keys: &IndexKeys, span: &Span) {
         if collection.key.is_unsharded() {
             self.terms.push("t.skey = ''::bytea".to_owned());
@@ -185,7 +211,7 @@ impl Conditions {
         Some((self.terms.first()?, self.scanned_by.as_deref()?))
     }
 
-    /// The text of the filter, or None for all documents, if nothing narrows a sequential scan and no index is required.
+    /// Some if nothing narrows a sequential scan and no index is required: with the text of the filter, or None for all documents.
     pub fn filter_of_scan(&self, search: &Search<'_>) -> Option<Option<String>> {
         if search.filter().is_empty() && matches!(search.restriction, IndexRestriction::None) {
             return Some(None);
@@ -305,7 +331,7 @@ impl Conditions {
                 Some(point) => {
                     let point = self.param(Parameter::Bytes(point.to_vec()));
                     terms.push(match column {
-                        // Only a set of keys on the first column keeps the index's order.
+                        // On the first column, only this form keeps the index's order.
                         0 => format!("{expression} = ANY (ARRAY[{point}])"),
                         _ => format!("{expression} >= {point} AND {expression} <= {point}"),
                     });
@@ -317,7 +343,7 @@ impl Conditions {
         }
         if terms.is_empty() {
             let first = index_expression("t.doc", index, 0);
-            terms.push(format!("{first} < {}", literal(APART)));
+            terms.push(format!("{first} < {}", literal(IN_ENTRIES)));
         }
         (!terms.is_empty()).then(|| terms.join(" AND "))
     }
@@ -337,7 +363,7 @@ impl Conditions {
     pub fn among_entries(&mut self, index: &Index, wanted: &Wanted) -> String {
         if wanted.entries.is_all() {
             let first = index_expression("t.doc", index, 0);
-            return format!("{first} = {}", literal(APART));
+            return format!("{first} = {}", literal(IN_ENTRIES));
         }
         let entry = self.entry_in(index, wanted);
         let keys = quote_literal(&index.definition);
@@ -346,7 +372,7 @@ impl Conditions {
 
     /// The term that an entry is in a wanted range.
     fn entry_in(&mut self, index: &Index, wanted: &Wanted) -> String {
-        let end = |range: &KeyRange| range.hi.clone().unwrap_or_else(|| APART.to_vec());
+        let end = |range: &KeyRange| range.hi.clone().unwrap_or_else(|| IN_ENTRIES.to_vec());
         let flat = wanted.entries.as_slice().iter().flat_map(|range| [range.lo.clone(), end(range)]).collect();
         let ranges = self.param(Parameter::BytesArray(flat));
         let keys = quote_literal(&index.definition);
@@ -361,7 +387,7 @@ impl Conditions {
     }
 
     /// Returns the condition that a column is in the ranges; None for all values. `narrow`: other conditions leave few rows, so
-    /// bounds may be parameters. `below`: [`APART`] is excluded.
+    /// bounds may be parameters. `below`: [`IN_ENTRIES`] is excluded.
     fn ranges(&mut self, column: &str, ranges: &KeyRanges, below: bool, narrow: bool) -> Option<String> {
         if ranges.is_all() {
             return None;
@@ -380,7 +406,7 @@ impl Conditions {
             None => {
                 let hull = ranges.hull();
                 let few = if slice.len() <= MAX_RANGES { slice } else { hull.as_slice() };
-                let end = |range: &KeyRange| range.hi.clone().or_else(|| below.then(|| APART.to_vec()));
+                let end = |range: &KeyRange| range.hi.clone().or_else(|| below.then(|| IN_ENTRIES.to_vec()));
                 let few: Vec<KeyRange> =
                     few.iter().map(|range| KeyRange { lo: range.lo.clone(), hi: end(range) }).collect();
                 let alternatives: Vec<String> = few.iter().map(|range| self.range(column, range, narrow)).collect();

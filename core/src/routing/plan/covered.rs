@@ -19,7 +19,7 @@ use crate::sql::quote::quote_literal;
 pub struct Covered<'a> {
     pub index: &'a Index,
     wanted: Wanted,
-    /// the wanted keys are equivalent to the filter
+    /// true if the wanted keys are equivalent to the filter
     exact: bool,
 }
 
@@ -35,8 +35,7 @@ pub fn is_exact(index: &Index, wanted: &Wanted, filter: &Filter) -> bool {
         && wanted.columns.iter().all(has_few_ranges)
 }
 
-/// Returns whether an index has all values that the filter and these paths need: None if it has not, else the result of
-/// [`is_exact`].
+/// Returns the result of [`is_exact`] if an index has all values that the filter and these paths need, else None.
 pub fn coverage(index: &Index, wanted: &Wanted, filter: &Filter, paths: &[String]) -> Option<bool> {
     let keys = &index.keys;
     if !keys.has_tree() || keys.hashed.is_some() || keys.collation.is_some() {
@@ -102,7 +101,7 @@ pub fn searches(
     let keys = conditions.among_entries(index, wanted);
     let filter = (!search.filter().is_empty()).then(|| conditions.matched(STORED, search.query));
     let entries = and(&[keys].iter().chain(&filter).map(String::as_str).collect::<Vec<_>>());
-    (tree, entries)
+    (tree, conditions.in_other_part(&entries))
 }
 
 impl<'a> Covered<'a> {
@@ -122,7 +121,7 @@ impl<'a> Covered<'a> {
 
     /// Returns the WHERE clauses for b-tree and entries, with the parameters.
     pub fn searches(&self, search: &Search<'_>) -> (Conditions, [String; 2]) {
-        let mut conditions = Conditions::new(search.collection);
+        let mut conditions = Conditions::checked(search);
         let (btree, entries) = searches(&mut conditions, search, (self.index, &self.wanted), self.exact, &[]);
         (conditions, [btree, entries])
     }

@@ -38,7 +38,7 @@ pub struct OrderedScans {
     /// Some if documents are rebuilt from the b-tree instead of read
     pub restored: Option<Restored>,
     pub entries: String,
-    /// the fields of the sort in which documents can differ
+    /// the fields of the sort, by which the two scans are merged
     pub keys: Vec<MergeKey>,
 }
 
@@ -70,7 +70,7 @@ pub fn of_search(search: &Search<'_>, sort: Option<&Sort>) -> Option<(Conditions
             Some(keys.map(|key| key.order_of(&key.expression)).collect::<Vec<_>>().join(", "))
         }
     };
-    let mut conditions = Conditions::new(search.collection);
+    let mut conditions = Conditions::checked(search);
     let (btree, entries) = searches(&mut conditions, search, (index, &wanted), &[]);
     Some((conditions, DividedScan { index: index.id, btree, order, entries }))
 }
@@ -79,15 +79,15 @@ pub fn of_search(search: &Search<'_>, sort: Option<&Sort>) -> Option<(Conditions
 /// the paths that the projection needs, if known.
 pub fn ordered(search: &Search<'_>, sort: &Sort, paths: Option<&[String]>) -> Option<(Conditions, OrderedScans)> {
     let (index, wanted) = chosen(search, Some(sort))?;
-    // Fields given by equality are merged, too: a document among the entries may have more values in such a field, and its sort
-    // key may be one of those.
+    // The scans are also merged by fields that the filter gives by equality: a document among the entries may have more values in such a
+    // field, and sort by another one of them.
     let fields = order(index, &wanted, sort)?;
     if fields.iter().any(|field| field.turned != fields[0].turned) {
         return None;
     }
     let pinned: Vec<usize> = fields.iter().filter(|field| field.fixed).map(|field| field.column).collect();
     let keys = fields.iter().map(|field| field.key(index)).collect();
-    let mut conditions = Conditions::new(search.collection);
+    let mut conditions = Conditions::checked(search);
     conditions.narrower_than(&wanted, search);
     let of_index = (index, &wanted);
     let covers = paths.and_then(|paths| covered::coverage(index, &wanted, search.filter(), paths));
@@ -129,11 +129,13 @@ fn searches(
     let btree = conditions.in_tree(index, wanted, pinned);
     let btree = btree.map_or_else(|| asked.clone(), |btree| format!("{btree} AND {asked}"));
     let entries = index.keys.has_entries();
-    let entries = entries.then(|| format!("{} AND {filtered}", conditions.among_entries(index, wanted)));
+    let entries = entries
+        .then(|| format!("{} AND {}", conditions.among_entries(index, wanted), conditions.in_other_part(&filtered)));
     (btree, entries)
 }
 
-/// Some if an index has the order of a sort for the wanted keys. The content is true if the b-tree is read backward.
+/// True if the b-tree must be read backward for the order of a sort, false if forward; None if the index does not have that order for the
+/// wanted keys.
 pub fn is_turned(index: &Index, wanted: &Wanted, sort: &Sort) -> Option<bool> {
     order(index, wanted, sort)?.iter().find(|field| !field.fixed).map(|field| field.turned)
 }
@@ -143,9 +145,9 @@ struct Field {
     field: usize,
     column: usize,
     descending: bool,
-    /// given by equality in the filter
+    /// true if the filter gives it by equality
     fixed: bool,
-    /// the index has it in the opposite direction
+    /// true if the index has it in the opposite direction
     turned: bool,
 }
 

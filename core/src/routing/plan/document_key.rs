@@ -43,7 +43,8 @@ impl DocumentKey {
         if search.query.bounds.is_some() || options.skip > 0 || options.projection.is_some() {
             return None;
         }
-        // At most one document has an `_id`, whatever the sort; but a document whose arrays one sort cannot order is an error.
+        // With an `_id` there is at most one document, so a sort changes nothing. But a sort by several fields can fail, for a document
+        // with parallel arrays.
         if options.sort.as_ref().is_some_and(|(sort, _)| sort.fields.len() > 1) {
             return None;
         }

@@ -12,11 +12,11 @@ use crate::values::key::KeyRanges;
 use crate::values::key::pattern::FieldKind;
 use std::cmp::Reverse;
 
-/// If a column has more ranges, one range that covers them is searched.
+/// The most ranges of a column that are searched one by one. If there are more, one range that covers them is searched.
 pub const MAX_RANGES: usize = 16;
 
-/// An `$or` with more branches is not divided into searches of indexes: a statement has at most 65,535 parameters, and the shard's
-/// planner considers every index for every branch.
+/// The most branches of an `$or` that are searched by an index each: a statement has at most 65,535 parameters, and the shard's planner
+/// considers every index for every branch.
 pub const MAX_ALTERNATIVES: usize = 1000;
 
 /// True if the ranges are few enough to be written into a statement one by one.
@@ -27,9 +27,9 @@ pub fn has_few_ranges(ranges: &KeyRanges) -> bool {
 /// How the filter constrains shard key and `_id`.
 struct ByKeys<'a> {
     paths: Vec<&'a str>,
-    /// the first of the paths is given by equality
+    /// true if the first of the paths is given by equality
     begins_exactly: bool,
-    /// the whole shard key is given by equality
+    /// true if the whole shard key is given by equality
     exactly: bool,
 }
 
@@ -156,8 +156,8 @@ pub fn unique_index_for<'a>(search: &Search<'a>) -> Option<(&'a Index, Wanted)> 
         .find(|(index, wanted)| wanted.score().0 == index.fields().len() && wanted.row.is_none())
 }
 
-/// True if the filter gives a value of a secondary index, or of the shard key unless the result is in its order. Few
-/// documents are expected then, and sorting them is better than scanning all documents in order.
+/// True if the filter has an equality on the first field of a secondary index, or, unless `by_shard_key` (the result is in the shard key's
+/// order), on that of the shard key. Few documents are expected then, and sorting them is better than scanning all documents in order.
 pub fn finds_few(search: &Search<'_>, by_shard_key: bool) -> bool {
     let filter = search.filter();
     !by_shard_key && by_keys(search).begins_exactly

@@ -11,7 +11,7 @@ use super::index_choice::{index_for, says_one_range};
 use super::index_restriction::IndexRestriction;
 use super::order::{Order, column_order};
 use super::search::Search;
-use crate::query::index::{APART, Wanted};
+use crate::query::index::{IN_ENTRIES, Wanted};
 use crate::routing::model::Index;
 use crate::routing::protocol::documents::SHARD_KEY;
 use crate::routing::request::options::FindOptions;
@@ -58,15 +58,15 @@ pub struct IndexRange {
     pub finds: FindsByIndex,
     /// for each leading column of the index, the least key
     pub lo: Vec<Vec<u8>>,
-    /// for each, the exclusive upper bound, or the same key again
+    /// for each leading column, the exclusive upper bound; for an equality, the same key again
     pub hi: Vec<Vec<u8>>,
     /// the largest number of documents that each shard returns
     pub most: u64,
-    /// the index is scanned backward
+    /// true if the index is scanned backward
     pub backward: bool,
-    /// the index has the order of the sort
+    /// true if the index has the order of the sort, or there is no sort
     pub in_order: bool,
-    /// the first column is given by equality, which matters without a limit
+    /// true if the first column is given by equality, which a find without a limit requires
     is_narrow: bool,
 }
 
@@ -87,19 +87,20 @@ impl IndexRange {
     pub fn order(&self, options: &FindOptions) -> Order {
         match options.sort {
             None => Order::None,
-            // The keys of a sort have its direction already; shard keys do not.
+            // In sort keys, descending fields are inverted; in shard keys they are not.
             Some(_) if self.finds.index == SHARD_KEY && self.backward => Order::Descending,
             Some(_) => Order::Ascending,
         }
     }
 }
 
-/// The range of the shard key's own index, for a limited find whose filter is nothing else, and whose order the index has.
+/// The range of the shard key's own index, for a find with a limit whose filter is equivalent to that range, and whose sort the index
+/// serves.
 fn by_shard_key(search: &Search<'_>, options: &FindOptions, most: u64) -> Option<IndexRange> {
     let (collection, filter) = (search.collection, search.filter());
     let [range] = search.keys.as_slice() else { return None };
     let backward = match options.sort.as_ref().map(|(sort, _)| column_order(collection, filter, sort)) {
-        // Without an order, all documents are read soonest as they lie.
+        // Without a sort, all documents are read fastest in the order of the table.
         None if search.keys.is_all() => return None,
         None => false,
         Some(Some(("t.skey", backward))) => backward,
@@ -159,7 +160,7 @@ fn by_index(search: &Search<'_>, options: &FindOptions, most: u64) -> Option<Ind
             }
             None => {
                 lo.push(range.lo.clone());
-                hi.push(range.hi.clone().unwrap_or_else(|| APART.to_vec()));
+                hi.push(range.hi.clone().unwrap_or_else(|| IN_ENTRIES.to_vec()));
             }
         }
     }

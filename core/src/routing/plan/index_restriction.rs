@@ -90,7 +90,7 @@ impl<'a> IndexRestriction<'a> {
     }
 }
 
-/// True if the hint is the name or the keys of an index with the default name.
+/// True if the hint is this index's keys or their default name.
 fn is_meant(own: &IndexKeys, hint: &Json) -> bool {
     match hint {
         Json::String(name) => own.default_name() == *name,
@@ -125,7 +125,7 @@ fn named<'a>(collection: &'a Collection, hint: &Json) -> Result<Option<&'a Index
     }
 }
 
-/// The predicate of a partial index that may lack documents that the filter matches.
+/// The predicate of a partial index that may lack documents that the filter matches; None if the index has them all.
 fn lacking<'a>(index: &'a Index, filter: &Filter) -> Option<&'a str> {
     let partial = index.partial.as_deref()?;
     (!filter.implies(&partial.filter)).then_some(partial.expression.as_str())

@@ -49,7 +49,7 @@ pub enum AccessPath {
     IndexRange {
         finds: FindsByIndex,
         backward: bool,
-        /// documents are sorted after the scan
+        /// true if documents are sorted after the scan
         sorted: bool,
     },
     /// all values come from a secondary index
@@ -117,7 +117,7 @@ pub struct Plan {
     pub skip: u64,
     /// the most rows that it returns after these; None: all
     pub limit: Option<u64>,
-    /// shards that cannot be reached are left out
+    /// true if shards that cannot be reached are left out
     pub allow_partial: bool,
 }
 
@@ -132,7 +132,7 @@ impl Plan {
 pub enum Allowed<'a> {
     /// all but those that shards have declined
     All(&'a Declined),
-    /// the same, but the finds are not counted
+    /// as [`All`](Self::All), but the find does not count as one of those that [`Declined`] records
     AllToExplain(&'a Declined),
     /// those that use PostgreSQL's planner; their rows have a merge key
     Planned,
@@ -169,7 +169,8 @@ pub fn find(search: &Search<'_>, options: &FindOptions, allowed: Allowed<'_>) ->
     Ok(Plan { destinations, path, statement, order, skip, limit, allow_partial })
 }
 
-/// A find that needs no planner of PostgreSQL's: of no shard, of one document by its key, or of few by an index. None for others.
+/// Plans a find that needs no planner of PostgreSQL's: one without target shards, one of a single document by its key, or one of few
+/// documents by an index. None for other finds.
 fn unplanned_find(search: &Search<'_>, options: &FindOptions, allowed: Allowed<'_>) -> Result<Option<Plan>> {
     let destinations = search.destinations()?;
     if destinations.is_empty() {
@@ -208,7 +209,7 @@ fn planned_find(
         _ => (given, None),
     };
     let select = Find { search, options, single_target };
-    // An index has neither the order of a document's fields nor the type of integers.
+    // An index stores neither the order of a document's fields nor whether an integer is a 64-bit one.
     let (sort, included) = (options.sort.as_ref(), options.included.as_deref().filter(|_| !keeps_order()));
     if let Some(paths) = included.filter(|_| sort.is_none() && !search.filter().is_empty())
         && let Some(covered) = Covered::of_search(search, paths)
@@ -265,7 +266,7 @@ fn count_at_shard(search: &Search<'_>, options: &CountOptions) -> Result<(Access
         return Ok((AccessPath::Covered(covered.index.id), select::covered_count(search, &covered)));
     }
     if search.filter().is_empty() && search.query.hint.is_none() {
-        return Ok((AccessPath::CountAll, select::count_all(collection)));
+        return Ok((AccessPath::CountAll, select::count_all(search)));
     }
     let conditions = Conditions::of_search(search)?;
     if let Some(statement) = select::count_matching(collection, &conditions) {

@@ -116,9 +116,8 @@ fn division(search: &Search<'_>, options: &FindOptions, pipeline: &Pipeline) -> 
     })
 }
 
-/// Returns the statement with the results of this plan's and what the shard measures meanwhile (`PipelineRequest::explained`). None for
-/// paths whose functions measure nothing.
-/// Errors: those of [`PipelineRequest::parse`].
+/// Returns a statement that has the results of the plan's statement, and what the shard measures meanwhile (`PipelineRequest::explained`).
+/// None for a path whose functions measure nothing. Errors: those of [`PipelineRequest::parse`].
 pub fn explained(collection: &Collection, plan: &Plan) -> Result<Option<Statement>> {
     let work = match plan.path {
         AccessPath::Pipeline | AccessPath::BoundedSort { .. } => {
@@ -149,7 +148,7 @@ fn selected(statement: &Statement) -> PipelineSource {
 
 type Inner = (AccessPath, Option<Statement>);
 
-/// What the stages at a shard read, and the stages that come first there: those of the find that a scan leaves.
+/// Returns what the stages at a shard read, and the stages that run before them: for a scan, those that do the find's sort, skip and limit.
 fn source(
     search: &Search<'_>,
     options: &FindOptions,

@@ -16,13 +16,25 @@ pub struct Search<'a> {
     pub restriction: IndexRestriction<'a>,
     /// the shard keys that matching documents can have
     pub keys: KeyRanges,
+    /// the shards count the statement, at these keys; with none, at no certain key. None: they do not count it
+    pub counted_at: Option<Vec<Vec<u8>>>,
 }
+
+/// A read of more chunks is counted at none of them: wherever they are, it reads most of the collection.
+const MAX_COUNTED: usize = 8;
 
 impl<'a> Search<'a> {
     /// The search for a query; `notablescan` is the setting `docshard.notablescan`.
     pub fn new(collection: &'a Collection, query: &'a Query, notablescan: bool) -> Result<Self> {
         let restriction = IndexRestriction::of_query(collection, query, notablescan)?;
-        Ok(Self { collection, query, restriction, keys: query.keys(collection) })
+        Ok(Self { collection, query, restriction, keys: query.keys(collection), counted_at: None })
+    }
+
+    /// The search of a read that the shards count for the load of chunks: once for each chunk.
+    #[must_use]
+    pub fn counted(self) -> Self {
+        let keys = self.collection.map.keys_in(&self.keys, MAX_COUNTED).unwrap_or_default();
+        Self { counted_at: Some(keys), ..self }
     }
 
     pub fn filter(&self) -> &'a Filter {

@@ -15,7 +15,7 @@ use crate::query::index::Span;
 use crate::query::sort::Sort;
 use crate::routing::model::{Collection, Index};
 use crate::routing::protocol::checked::Parameter;
-use crate::routing::protocol::documents::{FindByIndexRange, IndexRangeSearch, SHARD_KEY};
+use crate::routing::protocol::documents::{FindByIndexRange, FindInIndexRange, IndexRangeSearch, SHARD_KEY};
 use crate::routing::protocol::pipeline::{PipelineRequest, PipelineSource, RunPipeline};
 use crate::routing::protocol::sql;
 use crate::routing::request::options::FindOptions;
@@ -23,8 +23,8 @@ use crate::values::document::field_order::keeps_order;
 use serde_json::{Value as Json, json};
 use std::borrow::Cow;
 
-/// A null LIMIT that is computed at run time. PostgreSQL's planner then plans as for a cursor: it prefers a plan that
-/// starts early, unless that costs many times as much in total.
+/// A null LIMIT that is computed at run time. PostgreSQL's planner then plans as for a cursor: it prefers a plan that returns its first
+/// rows early, unless that costs many times as much in total.
 pub const UNKNOWN_LIMIT: &str = " LIMIT (SELECT NULL::int8)";
 
 /// One row: the document of a key, or null. See `shard::documents`.
@@ -33,9 +33,9 @@ pub fn document(collection: &Collection, key: DocumentKey) -> Statement {
 }
 
 /// Counts without the executor: see `storage::counting`.
-pub fn count_all(collection: &Collection) -> Statement {
-    let conditions = Conditions::new(collection);
-    let sql = format!("SELECT {} WHERE {}", sql::count_all(collection.id), conditions.sql());
+pub fn count_all(search: &Search<'_>) -> Statement {
+    let conditions = Conditions::checked(search);
+    let sql = format!("SELECT {} WHERE {}", sql::count_all(search.collection.id), conditions.sql());
     conditions.into_statement(sql, NUMBER)
 }
 
@@ -56,7 +56,7 @@ pub fn count(collection: &Collection, conditions: Conditions, most: Option<u64>)
     conditions.into_statement(sql, NUMBER)
 }
 
-/// Counts by an index that has all values which the filter needs.
+/// Counts by an index that has all values that the filter needs.
 pub fn covered_count(search: &Search<'_>, covered: &Covered<'_>) -> Statement {
     let (conditions, searches) = covered.searches(search);
     let table = search.collection.table();
@@ -119,10 +119,16 @@ impl Find<'_> {
         let &Collection { id: collection, token, .. } = self.search.collection;
         let keys = |keys: Vec<Vec<u8>>| keys.into_iter().map(Cow::Owned).collect();
         let (lo, hi, search) = (keys(lo), keys(hi), search.to_text().into());
-        FindByIndexRange { collection, token, version: 0, lo, hi, search }.into()
+        match &self.search.counted_at {
+            None => FindByIndexRange { collection, token, version: 0, lo, hi, search }.into(),
+            Some(at) => {
+                let keys_read = keys(at.clone());
+                FindInIndexRange { collection, token, version: 0, lo, hi, search, keys_read }.into()
+            }
+        }
     }
 
-    /// Scans an index that has all values which filter and projection need, in any order.
+    /// Scans an index that has all values that filter and projection need, in any order.
     pub fn covered(&self, covered: &Covered<'_>) -> Statement {
         let (mut conditions, [btree, entries]) = covered.searches(self.search);
         let table = self.search.collection.table();
@@ -245,7 +251,7 @@ impl Find<'_> {
         run_pipeline(self.search.collection, &work)
     }
 
-    /// Returns the number of rows that all shards together must return at most.
+    /// Returns the most rows that each shard must return for the result; None without a limit.
     pub fn most(&self) -> Option<u64> {
         self.options.limit.map(|limit| limit.saturating_add(self.options.skip).min(i64::MAX as u64))
     }
@@ -298,7 +304,7 @@ fn ordered_scan(
     format!("(SELECT {columns}{keys} FROM {table} t WHERE {terms} ORDER BY {order}{limit})")
 }
 
-/// The columns and the sort key, as `place`, of all documents that both scans find, in their order. `text`: the sort's `$n`.
+/// The columns and the sort key, as `place`, of all documents that both scans find, in the order of the sort. `text`: the sort's `$n`.
 pub fn in_order(collection: &Collection, scans: &OrderedScans, columns: &str, text: &str) -> String {
     let part = |terms: &str, key: &dyn Fn(&MergeKey) -> String| {
         let columns = format!("{columns}, {} AS place", sql::sort_key("t.doc", text));

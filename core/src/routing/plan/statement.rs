@@ -44,7 +44,7 @@ impl Statement {
         borrowed(&self.params)
     }
 
-    /// The statement that explains it, in a form of EXPLAIN.
+    /// The statement that explains this one. `form`: the options of EXPLAIN.
     pub fn explained(&self, form: &str) -> Self {
         Self { sql: format!("EXPLAIN ({form}) {}", self.sql), params: self.params.clone(), columns: &[Column::BYTES] }
     }

@@ -1,4 +1,4 @@
-//! Calls that find, insert, update, delete and inspect documents, or lock for that.
+//! Calls that find, insert, update, delete, check and inspect documents, or take the locks for that.
 
 use super::checked::CheckedCall;
 use crate::error::Result;
@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
 checked_calls! {
-    /// The first document of a shard key, and of an `_id` if one is given, that matches the filter if one is given; jsonb's bytes.
+    /// The first document of a shard key, and of an `_id` if one is given, that matches the filter if one is given, as jsonb's bytes; None
+    /// if there is none.
     find_document => FindDocument<'a> {
         skey: Cow<'a, [u8]>,
         id: Option<Cow<'a, [u8]>>,
@@ -25,14 +26,22 @@ checked_calls! {
         search: Cow<'a, str>,
     } -> Option<Vec<u8>>;
 
+    /// As [`FindByIndexRange`], for a statement that the shard counts as [`at_keys`](super::sql::at_keys) does.
+    find_in_index_range => FindInIndexRange<'a> {
+        lo: Vec<Cow<'a, [u8]>>,
+        hi: Vec<Cow<'a, [u8]>>,
+        search: Cow<'a, str>,
+        /// a shard key in each chunk that the statement reads; none: it reads most of the collection
+        keys_read: Vec<Cow<'a, [u8]>>,
+    } -> Option<Vec<u8>>;
+
     /// Takes the locks that a write to `[lo, hi)` needs and checks the version under them; None is no bound.
     lock_and_check => LockAndCheck<'a> { lo: Option<Cow<'a, [u8]>>, hi: Option<Cow<'a, [u8]>> } -> bool;
 
     /// Inserts documents, as [`pack`] packs them; answers how many.
     insert_documents => InsertDocuments<'a> { documents: Cow<'a, [u8]> } -> i64;
 
-    /// The documents among these, as [`pack`] packs them, that the collection's validator refuses if they are inserted; answers the text of
-    /// [`Refused`].
+    /// Finds those of some documents, packed by [`pack`], whose insert the collection's validator refuses; answers the text of [`Refused`].
     find_violations => FindViolations<'a> { documents: Cow<'a, [u8]> } -> String;
 
     /// Updates one document, found as by [`FindDocument`]; answers 0 if there is none, 1 if it stays as it is, 2 if it changed.
@@ -58,7 +67,7 @@ checked_calls! {
         key: Cow<'a, str>,
         /// the bounds of the shard's ranges: lo, hi, lo, hi …; an empty hi is no bound
         owned: Vec<Cow<'a, [u8]>>,
-        /// the number of problems that are reported
+        /// the most problems that are reported
         most: i32,
     } -> String;
 }
@@ -70,10 +79,10 @@ impl UpdateDocument<'_> {
     }
 }
 
-/// Positions of documents that a validator refuses, each with MongoDB's `errInfo`; without it after about [`MAX_REPORTS`] bytes.
+/// Positions of documents that a validator refuses, each with MongoDB's `errInfo`, or None after about [`MAX_REPORTS`] bytes of these.
 pub type Refused = Vec<(usize, Option<String>)>;
 
-/// The size of the reports that one answer or reply has.
+/// The most bytes of `errInfo` in one answer or reply.
 pub const MAX_REPORTS: usize = 1_000_000;
 
 /// Appends a document to those of [`InsertDocuments`]: the encoded shard key and `_id`, and jsonb's bytes, each preceded by its length.
@@ -106,7 +115,7 @@ pub fn unpack(mut bytes: &[u8]) -> Result<Vec<[&[u8]; 3]>> {
     Ok(documents)
 }
 
-/// The shard key's own index, where an index has a number.
+/// Stands for the shard key's own index in the place of an index's number.
 pub const SHARD_KEY: i32 = 0;
 
 /// How a range of an index is searched, and what is returned: a record of named fields, as JSON.
@@ -115,17 +124,18 @@ pub const SHARD_KEY: i32 = 0;
 pub struct IndexRangeSearch {
     /// the number of a secondary index with a b-tree of all documents except those that have entries, or [`SHARD_KEY`]
     pub index: i32,
-    /// it is read from its end
+    /// true if the index is read backward
     pub backward: bool,
-    /// the number of documents wanted, the first ones
+    /// the most documents that are returned: the first ones
     pub most: usize,
-    /// all are wanted, if there are no more than that
+    /// true if all documents are wanted: the shard declines if there are more than `most`
     pub all: bool,
-    /// the index is in the order of the sort
+    /// true if the index is in the order of the sort
     pub in_order: bool,
-    /// the answer has the keys, too
+    /// true if the answer has the keys, too
     pub keyed: bool,
-    /// the sort's text, by whose key they come; None: they come as the index is read, without a key, or with the shard key
+    /// the text of the sort by whose keys the documents are returned; None: they are in the order of the index, without keys or with the
+    /// shard key as the key
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort: Option<String>,
     /// the projection's text

@@ -30,6 +30,20 @@ rows! {
         free: i64,
     }
 
+    /// The sampled accesses to a key.
+    SampledAccess {
+        collection: i32,
+        /// the shard key, or its first [`MAX_SAMPLED_KEY`](crate::cluster::load::MAX_SAMPLED_KEY) bytes; None: of statements that read most of
+        /// the collection
+        key: Option<Vec<u8>>,
+        /// in 1,000 seconds
+        reads: i64,
+        /// in 1,000 seconds
+        writes: i64,
+        /// of which these numbers are estimates
+        samples: i64,
+    }
+
     /// The exact size of a range.
     RangeSize { documents: i64, bytes: i64 }
 }
@@ -48,6 +62,9 @@ calls! {
 
     /// The size of a collection, 0 if the shard does not have it, and the free space.
     storage_space => MeasureSpace { collection: i32 } -> StorageSpace;
+
+    /// The accesses to documents by the statements of routers, as rates that the shard has smoothed, from at most `most` samples.
+    sampled_accesses => SampledAccesses { most: i32 } -> Vec<SampledAccess>;
 
     /// The exact size of `[lo, hi)`; without `hi` there is no upper end.
     measure_range => MeasureRange<'a> { collection: i32, lo: &'a [u8], hi: Option<&'a [u8]> } -> RangeSize;

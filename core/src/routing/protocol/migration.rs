@@ -42,7 +42,7 @@ calls! {
     /// Donor: excludes all writers to the range until the transaction ends.
     exclude_range_writers => ExcludeRangeWriters { migration: i64 } -> ();
 
-    /// Donor: informs the writers that [`ExcludeRangeWriters`] has excluded of the hand-over; in the same session.
+    /// Donor: tells the writers that [`ExcludeRangeWriters`] has excluded about the hand-over; called in the same session.
     release_range_writers => ReleaseRangeWriters { migration: i64 } -> ();
 
     /// Donor: deletes the range, whose writers are excluded.
@@ -56,7 +56,7 @@ calls! {
         migration: i64,
         collection: i32,
         batch: i32,
-        /// documents that a unique index refuses are skipped
+        /// true if documents that a unique index refuses are skipped
         is_unique: bool,
         /// the range that must contain all of them
         lo: &'a [u8],
@@ -65,7 +65,7 @@ calls! {
         key: &'a str,
     } -> i64;
 
-    /// Recipient: applies a batch of pulled changes; answers how many documents there are more than before.
+    /// Recipient: applies a batch of pulled changes; answers by how many the number of documents has grown.
     apply_changes => ApplyChanges<'a> {
         migration: i64,
         collection: i32,
@@ -76,8 +76,8 @@ calls! {
         key: &'a str,
     } -> i64;
 
-    /// Donor: the last numbered write of each session, as a text for [`LoadNumberedWrites`], with replies where the key is in the range: a
-    /// part of them, those of sessions after this one that are not visible in the snapshot `since`; None if there are no more.
+    /// Donor: the last numbered write of each session, as a text for [`LoadNumberedWrites`]; with its reply if its key is in the range.
+    /// Returns a part of them: of sessions after `after`, and not visible in the snapshot `since`. None if there are no more.
     numbered_writes => NumberedWrites<'a> {
         collection: i32,
         lo: &'a [u8],
@@ -86,10 +86,11 @@ calls! {
         after: &'a [u8],
     } -> Option<String>;
 
-    /// Any shard: deletes numbered writes that have expired, or are more than a role may have, at most this many of each; returns the number
-    /// of those that have expired.
+    /// Any shard: deletes numbered writes: at most `most` that have expired, and at most `most` beyond the number that a role may have.
+    /// Returns the number of the expired ones.
     forget_numbered_writes => ForgetNumberedWrites { most: i64 } -> i64;
 
-    /// Recipient: stores numbered writes, unless it has got a later one of the same session; returns the last session. Waits for no client.
+    /// Recipient: stores each numbered write unless it has a later one of the same session; returns the last session. It does not wait for
+    /// clients.
     load_numbered_writes => LoadNumberedWrites<'a> { writes: &'a str } -> Option<Vec<u8>>;
 }

@@ -17,7 +17,7 @@ rows! {
         version: Option<String>,
         encoding: String,
         prepared_transactions: bool,
-        /// the login role is a superuser there
+        /// true if the login role is a superuser there
         superuser: bool,
     }
 }
@@ -53,7 +53,7 @@ calls! {
 }
 
 shard_statements! {
-    /// What a database is, with docshard or without.
+    /// The properties of the database, which need not have docshard.
     ProbeNode {} -> NodeProbe {
         "SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system()), d.oid::int8, \
            (SELECT default_version FROM pg_catalog.pg_available_extensions WHERE name = 'docshard'), \
@@ -87,7 +87,7 @@ impl NodeProbe {
 }
 
 impl<'a> SayHello<'a> {
-    /// The handshake before statements that write, or only read.
+    /// The handshake before statements; `writes`: true if they write.
     pub fn of(hello: &'a Hello, writes: bool) -> Self {
         let known = hello.known.unwrap_or(Position { timeline: -1, counter: -1 });
         Self {

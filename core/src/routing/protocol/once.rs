@@ -47,7 +47,7 @@ const MAX_COMMAND: usize = 600;
 /// A session's name: the number of its role at the router, and the UUID that its client has chosen.
 pub type Session = [u8; 20];
 
-/// What a client calls one of its writes.
+/// Identifies one of a client's writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Number {
     /// the session, which sends one write at a time

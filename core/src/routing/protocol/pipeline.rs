@@ -29,21 +29,22 @@ pub struct PipelineRequest {
     /// collation, variables and time, as `Environment::to_json` writes them
     #[serde(skip_serializing_if = "Option::is_none")]
     pub environment: Option<Json>,
-    /// the results are in the order of a stage, and each comes with its key, by which the router merges the shards' results
+    /// true if the results are in the order of a stage, and each comes with its key, by which the router merges the shards' results
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keyed: bool,
     /// the text of a find's projection of the results
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub projection: Option<String>,
-    /// the stages may use temporary files
+    /// true if the stages may use temporary files
     pub on_disk: bool,
-    /// the shard runs the stages, but answers one [`PipelineMeasurements`] instead of their results; routers of release 0.2.0 ask for that
+    /// true if the shard runs the stages, but answers one [`PipelineMeasurements`] instead of their results, as routers of release 0.2.0
+    /// request
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub measured: bool,
-    /// an empty row and a [`PipelineMeasurements`] follow the results
+    /// true if an empty row and a [`PipelineMeasurements`] follow the results
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub explained: bool,
-    /// results keep the order of fields
+    /// true if results keep the order of fields
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ordered: bool,
     /// what the stages read
@@ -59,7 +60,7 @@ pub struct PipelineMeasurements {
     /// milliseconds that the whole took
     pub took_ms: u64,
     pub stages: Vec<StageMeasurements>,
-    /// how many documents a scan has examined
+    /// how many documents a scan has examined; None without a scan
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub examined: Option<u64>,
     /// the executed plan of the statement that has found the documents, as EXPLAIN prints it
@@ -73,9 +74,9 @@ pub struct PipelineMeasurements {
 pub struct StageMeasurements {
     /// how many documents it has made
     pub returned: u64,
-    /// milliseconds, with the stages before it
+    /// milliseconds that it and the stages before it took
     pub took_ms: u64,
-    /// it has written temporary files
+    /// true if it has written temporary files
     pub used_disk: bool,
 }
 

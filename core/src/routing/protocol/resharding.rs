@@ -6,10 +6,10 @@ use super::answer::NoRows;
 rows! {
     /// What a recipient has stored.
     Stored {
-        /// how many documents more than before
+        /// by how many the number of documents has grown
         documents: i64,
-        /// The keys of documents that another one kept out, by a unique index: the donor's `skey` and `id` of each, with their lengths
-        /// before them, 4 bytes each, little-endian.
+        /// The keys of documents that a unique index refused because of another document: the donor's `skey` and `id` of each, both
+        /// preceded by their length in 4 bytes, little-endian.
         refused: Vec<u8>,
     }
 }
@@ -40,7 +40,7 @@ calls! {
 }
 
 shard_statements! {
-    /// Donor: makes the parts of a range into parts for one recipient, numbered from `after` + 1; returns how many.
+    /// Donor: adds a copy of the parts of a range for one recipient, numbered from `after` + 1; returns how many.
     InsertShareParts<'a> { resharding: i64, after: i64, key: &'a str, share: &'a [u8] } -> i64 {
         "WITH made AS (INSERT INTO docshard_data.capture_parts \
            (migration_id, part, collection_id, skey, id, next_skey, next_id, target_key, target_share) \

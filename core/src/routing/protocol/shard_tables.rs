@@ -30,14 +30,14 @@ rows! {
     /// The highest numbers of a collection and of an index.
     LastNumbers { collection: i64, index: i64 }
 
-    /// The number of writes to a collection's table, by PostgreSQL's statistics.
+    /// A number that grows with the writes to a collection's table: how many there were by PostgreSQL's statistics, plus the table's size.
     WriteCount { collection_id: i32, writes: i64 }
 
     /// A collection or an index of the shard.
     FoundRelation {
         collection: i32,
         index: Option<i32>,
-        /// it has a table
+        /// true if it has a table
         present: bool,
         token: Option<i64>,
         version: Option<i64>,
@@ -58,7 +58,7 @@ rows! {
         /// documents in this phase: processed so far, and in total
         tuples_done: i64,
         tuples_total: i64,
-        /// the process on the shard that it waits for
+        /// the process on the shard that it waits for, if any
         waits_for: Option<i32>,
     }
 
@@ -121,8 +121,8 @@ shard_statements! {
         )
     }
 
-    /// Advances the counter; returns the identity, or no row if another router has advanced it, or if the shard does not belong to this
-    /// router: before its epoch is raised, which also ends the other router's sessions, or after another one has raised it.
+    /// Advances the counter and returns the identity. No row if another router has advanced the counter, or if the shard's epoch is not
+    /// this router's: it has not been raised yet, or another router has raised it.
     AdvanceCounter<'a> { counter: i64, counted_at: &'a str, epoch: i64, router: &'a str, cluster_id: i64 } -> Vec<String> {
         format!(
             "UPDATE docshard_data.node SET counter = $1, counted_at = $2::pg_catalog.timestamptz, router = $4 \
@@ -147,7 +147,8 @@ shard_statements! {
         "UPDATE docshard_data.placement SET version = $4 WHERE collection_id = $1 AND token = $2 AND version = $3 RETURNING 1"
     }
 
-    /// Locks a collection's placement until the transaction ends; no row if its version is another one, or if another transaction has locked it.
+    /// Locks a collection's placement until the transaction ends; no row if its version is another one, or if another transaction has
+    /// locked it.
     HoldPlacement { collection: i32, token: i64, version: i64 } -> Vec<i32> {
         "SELECT 1 FROM docshard_data.placement WHERE collection_id = $1 AND token = $2 AND version = $3 FOR UPDATE SKIP LOCKED"
     }
@@ -171,7 +172,7 @@ shard_statements! {
               WHERE n <= $2) AS index"
     }
 
-    /// The number of writes to each of these collections that the shard has.
+    /// The [`WriteCount`] of each of these collections that the shard has.
     CountWrites<'a> { collections: &'a [i32] } -> Vec<WriteCount> {
         "SELECT id, pg_catalog.pg_stat_get_tuples_inserted(t) + pg_catalog.pg_stat_get_tuples_updated(t) \
                 + pg_catalog.pg_stat_get_tuples_deleted(t) + coalesce(pg_catalog.pg_relation_size(t), 0) AS writes \
@@ -249,7 +250,7 @@ shard_statements! {
     /// True if a session of this server holds the advisory lock with this key.
     SeeLock { key: i64 } -> bool { is_locked("pg_catalog.pg_locks") }
 
-    /// The same for the server over whose locks there is a [foreign table](create_locks_table).
+    /// As [`SeeLock`], for the server over whose locks there is a [foreign table](create_locks_table).
     SeeForeignLock { key: i64 } -> bool { is_locked(LOCKS_TABLE) }
 
     /// The valid indexes of a collection's table.
@@ -374,7 +375,8 @@ range_statements! {
     ExplainScan -> Vec<Json> { "EXPLAIN (FORMAT json) SELECT FROM {table} WHERE {range}" }
 }
 
-/// A statement whose rows have in front the shard's row of `node` and its identity; NULL for columns of a shard without rows.
+/// The statement whose rows begin with the shard's number of the cluster, its name and its identity, followed by those of `statement`. If
+/// that one has no rows, there is one with NULLs.
 pub fn with_mark(statement: &str) -> String {
     format!(
         "SELECT n.cluster_id, n.shard, {}, a.* FROM docshard_data.node n LEFT JOIN LATERAL ({statement}) AS a ON true",
@@ -391,7 +393,7 @@ pub fn create_locks_table(server: &str) -> String {
     )
 }
 
-/// The statement that drops it.
+/// The statement that drops that foreign table.
 pub fn drop_locks_table() -> String {
     format!("DROP FOREIGN TABLE {LOCKS_TABLE}")
 }

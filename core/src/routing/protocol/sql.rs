@@ -7,10 +7,14 @@ fragments! {
     /// True at this version; otherwise an ERROR that the router understands as *stale*.
     at_version(collection: "integer", token: "bigint", version: "bigint") -> Value("boolean");
 
-    /// True. Names the index that the planner must use: see `storage::planning`.
+    /// As [`at_version`]; the shard also counts the statement as a read of these shard keys, one in each chunk that it reads. Without keys it
+    /// reads most of the collection.
+    at_keys(collection: "integer", token: "bigint", version: "bigint", keys: "bytea[]") -> Value("boolean");
+
+    /// True. Its argument names the indexes that the planner may use: see `storage::planning`.
     by_index(_index: "text") -> Value("boolean");
 
-    /// True. A constant, so that a backend that plans a statement with it has loaded this library.
+    /// True. The planner evaluates it as a constant, so a backend that plans a statement with it has loaded this library.
     load_library() -> Value("boolean");
 
     /// True if the document matches the filter.
@@ -34,7 +38,7 @@ fragments! {
     /// True if the two documents differ at one of the paths, the shard key's.
     changes_key(before: "jsonb", after: "jsonb", paths: "text[]") -> Value("boolean");
 
-    /// The values that a field of the document has, and the keys by which equal ones are known.
+    /// The values that a field of the document has, each with a key that equal values share.
     distinct_values(doc: "jsonb", field: "text", setting: "text") -> Table(&[("key", "bytea"), ("value", "bytea")]);
 
     /// jsonb as its own bytes.
@@ -61,7 +65,7 @@ fragments! {
     /// The types of the document's values that its keys in an index do not show.
     index_types(doc: "jsonb", keys: "text") -> Value("bytea");
 
-    /// The document that types and columns of an index were made of, with the fields of the index.
+    /// Restores a document with the fields of an index from the types and columns of its b-tree.
     restore_document(keys: "text", types: "bytea", columns: "bytea[]") -> Value("jsonb");
 
     /// True if the document's keys in an index are entries.
@@ -88,7 +92,7 @@ fragments! {
     /// True; an ERROR if the caller may not update documents of the collection.
     may_update(collection: "integer") -> Value("boolean");
 
-    /// Aggregate: updates the rows that the statement finds; how many matched, and how many changed.
+    /// Aggregate: updates the rows that the statement finds; returns how many matched, and how many changed.
     update_found(
         collection: "integer", place: "tid", skey: "bytea", id: "bytea", doc: "jsonb", filter: "text", update: "text", fixed: "text[]",
     ) -> Value("bigint[]");
@@ -96,7 +100,7 @@ fragments! {
     /// How many documents of a collection the shard has.
     count_all(collection: "integer") -> Value("bigint");
 
-    /// How many of them match a filter, where no index narrows the search.
+    /// How many documents of a collection match a filter, by a scan of the table.
     count_matching(collection: "integer", filter: "text") -> Value("bigint");
 
     /// True if a donor says that it is the one that is expected; otherwise an ERROR.
@@ -112,6 +116,20 @@ fragments! {
 /// True if one of the entries lies in one of the ranges.
 pub fn entries_meet(entries: &str, ranges: &str) -> String {
     format!("{entries} OPERATOR(docshard_internal.@~) {ranges}")
+}
+
+/// The number of pages of the table whose row of `pg_class` is `class`.
+pub fn table_pages(class: &str) -> String {
+    format!("(pg_catalog.pg_relation_size({class}.oid) / pg_catalog.current_setting('block_size')::pg_catalog.int8)")
+}
+
+/// The number of documents in that table: PostgreSQL's statistics, scaled to the size that the table has now. NULL if there are none.
+pub fn estimated_documents(class: &str) -> String {
+    format!(
+        "CASE WHEN {class}.reltuples >= 0 AND {class}.relpages > 0 \
+         THEN ({class}.reltuples / {class}.relpages * {})::pg_catalog.int8 END",
+        table_pages(class)
+    )
 }
 
 /// The view that is a collection of the virtual database `config`.

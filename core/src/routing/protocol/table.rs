@@ -20,7 +20,7 @@ calls! {
         /// the definition's text
         keys: &'a str,
         is_unique: bool,
-        /// the filter of a partial index; None: of all documents
+        /// the filter of a partial index; None: it holds all documents
         partial: Option<&'a str>,
     } -> ();
 

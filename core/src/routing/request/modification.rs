@@ -17,8 +17,8 @@ pub struct Modification {
 }
 
 impl Modification {
-    /// Parses an update of the documents that `query` finds. The present time, which `$currentDate` uses, is the same on all shards and
-    /// in all attempts. The second part says whether it means the same at any other time.
+    /// Parses an update of the documents that `query` finds. The present time, which `$currentDate` uses, is the same on all shards and in
+    /// all attempts. The second part is true if the text depends on the update alone, so that it can be used again.
     pub fn parse(
         text: &str,
         update: &Json,
@@ -51,20 +51,20 @@ pub struct Write<'a> {
     pub modification: Option<&'a Modification>,
     /// true: write all matching documents; false: write one
     pub many: bool,
-    /// insert a document if none matches
+    /// true: insert a document if none matches
     pub upsert: bool,
     /// for a write of one document: write the first one in this order; the second field is the sort's text
     pub sort: Option<(Sort, String)>,
-    /// for a write of one document: return its old and new form
+    /// for a write of one document; true: return its old and new form
     pub images: bool,
-    /// for a write of one document without `upsert`: skip documents that other transactions have locked
+    /// for a write of one document without `upsert`; true: skip documents that other transactions have locked
     pub skip_locked: bool,
-    /// the call that writes is the client's whole transaction, which may be committed by the shard that writes last
+    /// true: the call that writes is the client's whole transaction, which may be committed by the shard that writes last
     pub sole: bool,
 }
 
 impl<'a> Write<'a> {
-    /// A write of the first document that matches, with nothing else.
+    /// A write of one matching document, without sort, upsert and other options.
     pub fn of_one(query: &'a Query, modification: Option<&'a Modification>) -> Self {
         let (many, upsert, images, skip_locked, sole) = (false, false, false, false, false);
         Self { query, modification, many, upsert, sort: None, images, skip_locked, sole }

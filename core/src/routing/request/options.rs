@@ -11,9 +11,9 @@ pub struct FindOptions {
     pub sort: Option<(Sort, String)>,
     /// None: whole documents
     pub projection: Option<String>,
-    /// the projection depends on which array element the filter matched
+    /// true if the projection depends on which array element the filter matched
     pub positional: bool,
-    /// the paths of an inclusion projection
+    /// the paths of a projection that only includes fields; None for any other
     pub included: Option<Vec<String>>,
     pub environment: Environment,
     pub skip: u64,
@@ -21,7 +21,7 @@ pub struct FindOptions {
     pub hint: Option<Json>,
     /// `min` and `max`
     pub bounds: Option<Bounds>,
-    /// shards that cannot be reached are left out
+    /// true if shards that cannot be reached are left out
     pub allow_partial: bool,
 }
 

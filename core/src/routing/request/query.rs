@@ -27,7 +27,7 @@ pub struct Query {
     pub bounds: Option<Bounds>,
 }
 
-/// A filter as it was given. Many statements find their documents without its text.
+/// A filter as it was given. Its text is made only when it is needed, as many statements find their documents without it.
 #[derive(Debug)]
 enum Given {
     Text(String),

@@ -1,5 +1,5 @@
-//! The order of a document's fields and its marked integers, apart from the document, where that is text on its way: see
-//! [`field_order`](super::field_order).
+//! Separates the order of a document's fields and the marks of its integers from the document, where it is sent as text, which has neither:
+//! see [`field_order`](super::field_order).
 
 use super::field_order::{FieldOrder, Keeping};
 use super::number::Number;
@@ -10,8 +10,8 @@ use crate::budget;
 use crate::error::{Error, Kind, Result, ensure, error};
 use std::borrow::Cow;
 
-/// What [`detach`] takes out of a document: for each object with an order and for each long that is marked, in the order of a walk over all
-/// values, the number of values since the one before, and the order. Empty if there is nothing.
+/// Returns the orders and marks of a document; empty if it has none. They are listed in the order of a walk over all values. For each
+/// object with an order and each marked integer, the list has the number of values since the previous entry; and for an object, the order.
 #[must_use]
 pub fn detach(document: RawObject<'_>) -> Vec<u8> {
     let mut walk = Detached::default();
@@ -56,7 +56,7 @@ impl Detached {
     }
 }
 
-/// The document with what [`detach`] has taken out of it, or out of one with the same text.
+/// Returns the document with the orders and marks that [`detach`] returned for it, or for a document with the same text.
 ///
 /// # Errors
 /// `BadValue` for bytes that are not of this document.

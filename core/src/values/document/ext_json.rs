@@ -25,7 +25,7 @@ pub fn from_json(json: &Json) -> Result<Value> {
     read(json, 0)
 }
 
-/// As [`from_json`], for a value that is to be stored. If [`keeps_order`], integers of 64 bits that fit 32 are marked.
+/// As [`from_json`], for a value that is to be stored. If [`keeps_order`], a `$numberLong` that fits 32 bits is marked.
 ///
 /// # Errors
 /// As [`from_json`].
@@ -91,7 +91,7 @@ pub fn ordered(json: &Json) -> Option<Cow<'_, Map<String, Json>>> {
     crate::json::ordered(json).filter(|fields| is_document(fields))
 }
 
-/// The hint of an error about what is no order: [`ordered`] gives nothing.
+/// The hint of an error about a value that is no order: [`ordered`] returns None for it.
 pub const ORDER_HINT: &str = "An order is an object such as {\"a\": 1, \"b\": -1}, or an array of pairs such as [[\"a\", 1], [\"b\", -1]], \
                               which names each field once.";
 
@@ -171,7 +171,7 @@ pub(super) fn relaxed(value: &Value) -> Option<Value> {
     })
 }
 
-/// The options of a regular expression in order.
+/// The options of a regular expression, sorted.
 pub(crate) fn sorted(options: &str) -> String {
     let mut options: Vec<char> = options.chars().collect();
     options.sort_unstable();
@@ -246,7 +246,7 @@ pub(crate) fn extended_value(fields: &Map<String, Json>) -> Result<Option<Value>
     extended(fields, 0)
 }
 
-/// None for an ordinary object.
+/// As [`extended_value`], for an object inside `depth` levels.
 fn extended(fields: &Map<String, Json>, depth: usize) -> Result<Option<Value>> {
     if !fields.keys().any(|key| key.starts_with('$')) {
         return Ok(None);

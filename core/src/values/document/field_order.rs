@@ -7,8 +7,8 @@
 //!
 //! Integers of 64 bits that fit 32 bits are marked in a similar way: see [`numeric`](super::numeric).
 //!
-//! [`Keeping`] says whether documents that are written keep order and marks. [`detached`](super::detached) takes them out of a document, for a way
-//! on which it is text.
+//! [`Keeping`] says whether documents that are written keep order and marks. [`detached`](super::detached) separates them from a document
+//! that is sent as text.
 
 use std::cell::Cell;
 
@@ -16,7 +16,7 @@ thread_local! {
     static KEEPS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// While it lives, objects that this thread writes keep the order of their fields; or not, if an inner one says so.
+/// Sets, until it is dropped, whether objects that this thread writes keep the order of their fields. The innermost one decides.
 #[derive(Debug)]
 pub struct Keeping {
     outer: bool,
@@ -29,13 +29,13 @@ impl Keeping {
         Self::set(true)
     }
 
-    /// Objects keep the order if so, or if they do already.
+    /// Objects keep the order if `keeps`, or if they already do.
     #[must_use]
     pub fn order_if(keeps: bool) -> Self {
         Self::set(keeps || keeps_order())
     }
 
-    /// Objects keep no order, or still do if so.
+    /// Objects stop keeping the order, unless `keeps`.
     #[must_use]
     pub fn order_only_if(keeps: bool) -> Self {
         Self::set(keeps && keeps_order())
@@ -75,8 +75,8 @@ pub(super) struct FieldOrder<'a> {
 }
 
 impl<'a> FieldOrder<'a> {
-    /// Reads the bytes behind the last value of an object with `count` fields. None if there are none, since the order is jsonb's, or if their
-    /// number is wrong.
+    /// Reads the bytes behind the last value of an object with `count` fields. None if there are none, since the order is jsonb's, or if
+    /// their number is wrong.
     #[inline]
     pub(super) fn read(bytes: &'a [u8], count: usize) -> Option<Self> {
         let width = width(count);
@@ -97,7 +97,7 @@ impl<'a> FieldOrder<'a> {
             .map(|bytes| bytes.iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte)))
     }
 
-    /// True if each position comes once, and they are not in jsonb's order.
+    /// True if each position occurs once, and they are not in jsonb's order.
     pub(super) fn is_valid(self) -> bool {
         let count = self.bytes.len() / self.width;
         let mut seen = vec![false; count];
@@ -110,7 +110,7 @@ impl<'a> FieldOrder<'a> {
     }
 }
 
-/// Appends an order, of positions that each come once.
+/// Appends an order. Each position occurs once.
 pub(super) fn push(positions: impl ExactSizeIterator<Item = usize>, out: &mut Vec<u8>) {
     let width = width(positions.len());
     positions.for_each(|position| out.extend(&(position as u32).to_le_bytes()[..width]));

@@ -7,7 +7,8 @@
 //! * [`write`] writes jsonb's on-disk form.
 //! * [`bson`] reads commands and writes replies of MongoDB's protocol.
 //! * [`normalise`] converts a client's documents into the form that is stored.
-//! * [`field_order`] keeps the order in which a client has given fields, behind the fields; [`detached`] is the order apart from a document.
+//! * [`field_order`] keeps the order in which a client has given fields, behind the fields; [`detached`] separates that order from a
+//!   document that is sent as text.
 //! * [`print`] writes jsonb as text.
 //! * [`packed`] is the form in which a shard sends documents to the router.
 

@@ -46,8 +46,8 @@ impl<T: Child> Nested<T> {
         Ok(nested)
     }
 
-    /// Nests values in a structure that the program fixes, or in one that is no deeper than where they come from. So the depth is
-    /// not checked; nothing that a client can repeat may call it.
+    /// Nests values without checking the depth. RULE: the structure is one that the program fixes, or is no deeper than the one that the
+    /// values come from. A client must not be able to add levels repeatedly by it.
     #[inline]
     pub(crate) fn fixed(children: Vec<T>) -> Nested<T> {
         let deepest = children.iter().map(Child::levels).max().unwrap_or(0);

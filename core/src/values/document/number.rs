@@ -108,7 +108,7 @@ impl Decimal {
     /// The nearest integer, half to even; None for NaN and what does not fit 64 bits.
     pub(crate) fn to_i64_rounded(&self) -> Option<i64> {
         let Decimal::Finite(value) = self else { return None };
-        // Not with thousands of zeros.
+        // A value with thousands of zeros is not expanded.
         let fits = value.digits().cast_signed() - value.fractional_digit_count() <= I64_DIGITS;
         fits.then(|| value.with_scale_round(0, RoundingMode::HalfEven).to_i64()).flatten()
     }
@@ -143,7 +143,7 @@ impl Decimal {
 
     /// Rounds a result to a decimal128, half to even; too large a result becomes an infinity.
     pub(crate) fn rounded(value: BigDecimal) -> Decimal {
-        // Rounded once, to the fewer digits: a subnormal decimal has less than 34.
+        // Rounded once, to the smaller number of digits: a subnormal decimal has fewer than 34.
         let excess = value.digits().saturating_sub(DECIMAL_DIGITS as u64).cast_signed();
         let scale = value.fractional_digit_count().saturating_sub(excess).min(-DECIMAL_MIN_EXPONENT);
         let value = if scale < value.fractional_digit_count() {
@@ -231,7 +231,7 @@ fn split_decimal(text: &str) -> Option<(bool, Vec<u8>, i64)> {
     Some((negative, digits, exponent - i64::try_from(fraction.len()).ok()?))
 }
 
-/// Parses an exponent; a larger one than any number has is clamped to such a value.
+/// Parses an exponent. One that is larger than that of any number is clamped.
 pub(crate) fn parse_exponent(text: &str) -> Option<i64> {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -526,8 +526,8 @@ fn quotient_of(a: &BigDecimal, b: &BigDecimal) -> BigDecimal {
     BigDecimal::new(whole, dividend_scale - divisor_scale + places + 1)
 }
 
-/// The quotient of decimals. As IEEE 754 requires, an exact one has as many digits behind the point as the dividend has more than the
-/// divisor, if that does not take digits from it.
+/// The quotient of decimals. As IEEE 754 requires, an exact quotient has as many digits after the point as the dividend minus those of the
+/// divisor, but at least those that it needs.
 fn decimal_quotient(a: &BigDecimal, b: &BigDecimal) -> Decimal {
     let ideal = a.fractional_digit_count().saturating_sub(b.fractional_digit_count());
     if a.is_zero() {

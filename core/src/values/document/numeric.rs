@@ -186,7 +186,7 @@ impl RawNumeric<'_> {
             && self.parts().is_some_and(|parts| parts.scale == 0 && integer(&parts).is_some_and(is_short_integer))
     }
 
-    /// True if PostgreSQL's functions would write these bytes for a finite value, or [`push_long`].
+    /// True if PostgreSQL's functions, or [`push_long`], would write these bytes for a finite value.
     pub(super) fn is_canonical(&self) -> bool {
         if !self.0.len().is_multiple_of(2) {
             return false;
@@ -254,8 +254,8 @@ fn is_short_integer(value: i64) -> bool {
     i32::try_from(value).is_ok()
 }
 
-/// Appends the numeric of an integer of 64 bits, varlena header included. One that fits 32 bits is marked by the long form, which
-/// PostgreSQL reads, and has itself written before release 9.1, but writes for larger numbers only.
+/// Appends the numeric of an integer of 64 bits, varlena header included. An integer that fits 32 bits is marked: it is written in the long
+/// form. PostgreSQL reads this form for every number, but since release 9.1 writes it only for larger ones.
 pub(super) fn push_long(value: i64, out: &mut Vec<u8>) {
     let start = out.len();
     push_i64(value, out);
@@ -284,8 +284,8 @@ pub(super) fn push_i64(value: i64, out: &mut Vec<u8>) {
     push_decimal(value < 0, digits, digits.len() as i32 - 1, 0, out);
 }
 
-/// Appends the numeric of a finite double, varlena header included: its shortest form, with at least one decimal.
-/// numeric has no negative zero, nor any other value that is not finite: those are written as zero.
+/// Appends the numeric of a finite double, varlena header included: its shortest form, with at least one decimal. Negative zero, NaN and
+/// the infinities are written as zero.
 pub(super) fn push_f64(value: f64, out: &mut Vec<u8>) {
     let finite = if value.is_finite() { value.abs() } else { 0.0 };
     let text = format!("{finite:e}");

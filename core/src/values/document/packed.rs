@@ -61,7 +61,7 @@ pub struct Packer {
 }
 
 impl Default for Packer {
-    /// With a capacity for a screen of short documents.
+    /// With room for a few short documents.
     fn default() -> Self {
         Self { packed: Vec::with_capacity(8 << 10), fields: Fields::default(), unpacked: 0 }
     }
@@ -189,7 +189,7 @@ mod tests {
         let of =
             |n: i32| (vec![b'k'; 3], jsonb(&json!({"_id": n, "recipient": format!("somebody {n}"), "sent": [n, {}]})));
         let (one, two) = (packed(&[of(1)]), packed(&[of(1), of(2)]));
-        // The second document lacks a heading of four words, and the names.
+        // The second document stores neither a heading of four words nor the names.
         assert_eq!(two.len() - one.len(), one.len() - 16 - "_idrecipientsent".len());
         assert_eq!(unpacked(&two).unwrap(), [of(1), of(2)]);
     }

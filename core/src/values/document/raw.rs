@@ -119,7 +119,7 @@ impl<'a> Children<'a> {
         self.data.get(start..end).unwrap_or_default()
     }
 
-    /// The order of an object's fields, given the end of its last value.
+    /// The order of an object's fields, given the end of its last value; None if it is jsonb's.
     #[inline]
     pub(super) fn order_behind(&self, end: usize) -> Option<FieldOrder<'a>> {
         FieldOrder::read(self.data.get(end..)?, self.entries.len() / 2)

@@ -9,7 +9,7 @@ use uuid::fmt::Hyphenated;
 const EPOCH: DateTime = date(1970, 1, 1).at(0, 0, 0, 0);
 
 /// The length of a date with nanoseconds, without its zone.
-const LONGEST: usize = "1970-01-01T00:00:00.000000000".len();
+const MAX_LENGTH: usize = "1970-01-01T00:00:00.000000000".len();
 
 /// Parses 24 hexadecimal digits.
 pub(crate) fn parse_object_id(text: &str) -> Option<[u8; 12]> {
@@ -61,7 +61,7 @@ pub(crate) fn parse_date(text: &str) -> Option<i64> {
     if !plain {
         return None;
     }
-    let local: DateTime = text.get(..text.len().min(date.len() + clock.len()).min(LONGEST))?.parse().ok()?;
+    let local: DateTime = text.get(..text.len().min(date.len() + clock.len()).min(MAX_LENGTH))?.parse().ok()?;
     let since_epoch = local.duration_since(EPOCH) - SignedDuration::from_secs(offset_seconds(zone)?);
     // Digits after the milliseconds are cut, so a time before the epoch is rounded down, too.
     Some(since_epoch.as_secs() * 1000 + i64::from(since_epoch.subsec_nanos().div_euclid(1_000_000)))

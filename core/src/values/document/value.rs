@@ -13,7 +13,8 @@ pub type Items = Nested<Value>;
 /// The fields of an object.
 pub type Fields = Nested<(String, Value)>;
 
-/// A value in one of MongoDB's types. `Object` keeps the order of its fields, which stored documents lose.
+/// A value in one of MongoDB's types. `Object` has its fields in order; a stored document keeps that order only while
+/// [`keeps_order`](super::field_order::keeps_order).
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub enum Value {
@@ -21,8 +22,7 @@ pub enum Value {
     Undefined,
     Null,
     Number(Number),
-    /// an integer that is to be stored as one of 64 bits, though it may fit 32: only for documents and updates that are read to be
-    /// stored
+    /// an integer that is to be stored as one of 64 bits although it may fit 32; only in values that are read to be stored
     Long(Number),
     String(String),
     Object(Fields),
@@ -127,7 +127,7 @@ impl Value {
     pub fn from_element(element: &Element<'_>) -> Value {
         copy(element, super::MAX_RECURSION)
     }
-    /// True for a string, and for an array or object that contains one: such values may be equal under a collation.
+    /// True for a string, and for an array or object that contains one: such values may differ and still be equal under a collation.
     pub fn has_strings(&self) -> bool {
         budget::step();
         match self {

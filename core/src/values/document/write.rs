@@ -26,9 +26,9 @@ pub enum Part<'a> {
     Owned(Value),
     /// an object made of parts
     Object(Vec<(std::borrow::Cow<'a, str>, Part<'a>)>),
-    /// as [`Object`](Part::Object), of a stored object whose fields keep their order in any case
+    /// as [`Object`](Part::Object), but the fields keep their order even without [`keeps_order`]: for a stored object that has an order
     InOrder(Vec<(std::borrow::Cow<'a, str>, Part<'a>)>),
-    /// a long that fits 32 bits, in place of one that was marked: so is this one, in any case
+    /// an integer that fits 32 bits and is marked as a 64-bit one even without [`keeps_order`]: it replaces a marked one
     Marked(i64),
     /// an array made of parts
     Array(Vec<Part<'a>>),
@@ -47,7 +47,7 @@ pub fn document(part: &Part<'_>) -> Result<Vec<u8>> {
     root(WriteNode::Part(part))
 }
 
-/// Writes a stored object with other values for some of its fields into a buffer, as [`Part::Edited`]; what was in it is lost.
+/// Replaces the content of a buffer by a stored object with other values for some of its fields, as [`Part::Edited`].
 ///
 /// # Errors
 /// As [`document`].
@@ -238,7 +238,7 @@ fn write_edited(object: RawObject<'_>, edits: &[(usize, Part<'_>)], depth: usize
         total = base + (read - from) as u32;
         position = next;
     }
-    // The fields are the same.
+    // The fields are the same, so their order is, too.
     out.extend(children.order_behind(read).map_or(&[][..], FieldOrder::bytes));
     entry(ENTRY_CONTAINER, start, out)
 }
@@ -343,8 +343,8 @@ fn write_object(
     entry(ENTRY_CONTAINER, start, out)
 }
 
-/// The positions that fields get in jsonb, in the order in which they are given; None if that is jsonb's order. A name that is given several
-/// times has its first place.
+/// The positions that fields get in jsonb, in the order in which they are given; None if that is jsonb's order. A name that is given
+/// several times has its first place.
 fn given_order(fields: &[(&str, WriteNode<'_>)]) -> Option<Vec<usize>> {
     let sorted = |pair: &[(&str, WriteNode<'_>)]| compare_keys(pair[0].0.as_bytes(), pair[1].0.as_bytes()).is_lt();
     if fields.windows(2).all(sorted) {

@@ -238,7 +238,7 @@ pub fn split_first(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 
 struct Decoder<'r, 'a> {
     rest: &'r mut &'a [u8],
-    /// strings may be sort keys, and are not decoded
+    /// true if strings may be sort keys, which are not decoded
     lossy: bool,
 }
 

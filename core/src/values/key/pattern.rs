@@ -12,6 +12,7 @@ use crate::values::document::raw::RawObject;
 use crate::values::document::value::Value;
 use crate::values::path::{is_below, resolve};
 use serde_json::{Map, Value as Json};
+use std::borrow::Cow;
 
 /// The most fields that a pattern may have: MongoDB's limit for an index.
 const MAX_FIELDS: usize = 32;
@@ -73,7 +74,7 @@ impl KeyPattern {
         Ok(KeyPattern { fields })
     }
 
-    /// The pattern as the JSON it was given as.
+    /// The pattern as JSON, as it is given.
     pub fn to_json(&self) -> Json {
         let kind = |kind: &FieldKind| match kind {
             FieldKind::Ranged => Json::from(1),
@@ -184,6 +185,19 @@ impl KeyPattern {
             members.insert(path.clone(), ext_json::to_json(&value));
         }
         Json::Object(members)
+    }
+
+    /// The bound at a key that may have been cut off, or lacks the last fields: MinKey stands for fields that are not whole.
+    pub fn bound_of<'k>(&self, key: &'k [u8]) -> Cow<'k, [u8]> {
+        let (mut rest, mut whole) = (key, 0);
+        while whole < self.fields.len()
+            && let Ok((_, behind)) = decode(rest)
+        {
+            (rest, whole) = (behind, whole + 1);
+        }
+        let mut bound = Cow::Borrowed(&key[..key.len() - rest.len()]);
+        (whole..self.fields.len()).for_each(|_| encode_value(&Value::MinKey, bound.to_mut()));
+        bound
     }
 
     /// How many of the pattern's first fields a bound gives a value: MinKey follows in all others.

@@ -1,13 +1,13 @@
 //! Adds a shard.
 //!
-//! This creates a postgres_fdw server and a user mapping on the router, the extension on the new shard, and on every shard a server
-//! for every other shard, through which a recipient pulls chunks. Changes of other nodes come first and are idempotent; the catalog's
-//! row comes last, in the caller's transaction. If adding fails half way, a database that was no shard before leaves the cluster again, as far
-//! as it can be reached, unless the session is cancelled; nothing refers to the remains, and a second call completes it. Shards are added one
-//! after the other: what one call does at another node can be seen before its transaction commits.
+//! This creates a postgres_fdw server and a user mapping on the router, the extension on the new shard, and on every shard a server for
+//! every other shard, through which a recipient pulls chunks. Changes of other nodes come first and are idempotent; the catalog's row comes
+//! last, in the caller's transaction. If adding fails half way, a database that was no shard before leaves the cluster again. It stays if
+//! it cannot be reached or the session is cancelled; nothing refers to it then, and a second call completes the addition. Shards are added
+//! one after the other, because what a call does at another node can be seen before the call's transaction commits.
 
 use crate::catalog::change;
-use crate::catalog::cluster::access as grants;
+use crate::catalog::cluster::access;
 use crate::catalog::cluster::contacts;
 use crate::catalog::cluster::field_order;
 use crate::catalog::cluster::identity::{self, check_may_change, cluster_id};
@@ -16,7 +16,7 @@ use crate::catalog::cluster::shards::connection_string::{
     Keywords, REACH_HINT, display_host, parse_connection, refuse_foreign_secrets, set, unreachable_shard, value,
 };
 use crate::catalog::cluster::shards::names::{LOCAL, check_name, server_name, service_name};
-use crate::catalog::cluster::shards::repair::{mark, repair};
+use crate::catalog::cluster::shards::repair::{repair, shard_name_of};
 use crate::catalog::cluster::shards::servers::{Introduced, Login, connect_shards, make_server};
 use crate::pg::error::{Error, Result};
 use crate::pg::security::credentials;
@@ -100,8 +100,8 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<Added> {
     check_name(&name)?;
     identity::register()?;
     let id = store::shards::next_id()?;
-    // Of a shard that this catalog does not know, as after a restore from a backup.
-    let was_shard = mark(&mut session, &probe, cluster_id()?)?.is_some();
+    // True for a shard that this catalog does not know, for example because the router was restored from a backup.
+    let was_shard = shard_name_of(&mut session, &probe, cluster_id()?)?.is_some();
     let login = prepare_node(&mut session, &probe, &name, id, &given)?;
     let joined = make_server(&name, &keywords, &login)
         .and_then(|()| connect_shards(&Introduced { name: &name, id, keywords: &keywords }))
@@ -109,9 +109,9 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<Added> {
     let position = match joined {
         Ok(position) => position,
         Err(error) => {
-            // The error above is the cause. What stays is removed by the next call, or by dismantle() there.
+            // Errors here are ignored: the one above is the cause. What stays is removed by the next call, or by dismantle() there.
             if !was_shard {
-                let _ = grants::drop_roles(&mut session).and_then(|()| LeaveCluster {}.call(&mut session));
+                let _ = access::drop_roles(&mut session).and_then(|()| LeaveCluster {}.call(&mut session));
             }
             return Err(error);
         }
@@ -119,7 +119,7 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<Added> {
     drop(session);
 
     store::shards::insert(id, &name, &server_name(&name), &probe.identity().to_string(), options.max_size_mb)?;
-    // From now on it has a row for what a take-over records of it.
+    // The row is needed: a take-over records the shard's epoch in it.
     contacts::set_position(id, position)?;
     identity::note_added(id);
     change::log("addShard", None, &json!({"name": name, "host": display_host(&keywords)}))?;
@@ -137,7 +137,7 @@ fn warn_of_transactions(name: &str, probe: &NodeProbe) {
     }
 }
 
-/// A connection string without a database means one of the same name.
+/// A connection string without a database means the database that has this one's name.
 fn complete(keywords: &mut Keywords) -> Result<()> {
     let here = spi::query("SELECT pg_catalog.current_database()::pg_catalog.text", &[])?;
     let database = here.first().map(|row| row.text(0).to_owned()).unwrap_or_default();
@@ -147,7 +147,7 @@ fn complete(keywords: &mut Keywords) -> Result<()> {
     Ok(())
 }
 
-/// The login that is given by the options or in the connection string, from which it is removed.
+/// The login in the options or else in the connection string. It is removed from the connection string.
 fn given_login(keywords: &mut Keywords, options: &AddOptions) -> Login {
     let caller = server::outer_user_name();
     let user = options.user.as_deref().or(value(keywords, "user")).unwrap_or(&caller).to_owned();
@@ -173,14 +173,14 @@ fn add_local(options: &AddOptions) -> Result<Added> {
     Ok(Added { name: LOCAL.to_owned(), pending: Vec::new() })
 }
 
-/// The name under which the database is a shard already, as its own table `node` says: a restored database keeps that
-/// name. Returns an error if another database has the name, or if this database has another name.
+/// The name under which the database is a shard already, as its own table `node` says: a restored database keeps that name. None if it is
+/// none yet. Returns an error if another database has the wanted name, or if this database has another name.
 fn existing(session: &mut Session, probe: &NodeProbe, wanted: Option<&str>) -> Result<Option<String>> {
     if probe.identity() == identity::identity() {
         return Err(error!(Kind::IllegalOperation, "cannot add this database as a shard: it is the router itself")
             .with_hint("The router's own database is the shard \"local\"."));
     }
-    if let Some(name) = mark(session, probe, cluster_id()?)?
+    if let Some(name) = shard_name_of(session, probe, cluster_id()?)?
         && store::shards::exists(&name)?
     {
         if wanted.is_none_or(|wanted| wanted == name) {
@@ -236,8 +236,8 @@ fn require_extension(session: &mut Session, probe: &NodeProbe) -> Result<()> {
     Ok(())
 }
 
-/// Makes the node a shard of this cluster: creates the extension and the service role there, and writes its row of
-/// the table `node`. The given login is used only here if it is a superuser's; otherwise it becomes the service role's.
+/// Makes the node a shard of this cluster: creates the extension and the service role there, and writes its row of the table `node`.
+/// Returns the router's login: a new one if the given login is a superuser's, otherwise the given one.
 fn prepare_node(session: &mut Session, probe: &NodeProbe, name: &str, id: i32, given: &Login) -> Result<Login> {
     require_extension(session, probe)?;
     let sample = sql::pack("'{\"n\": 12345.678, \"s\": \"x\"}'");

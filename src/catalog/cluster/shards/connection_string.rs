@@ -7,8 +7,8 @@ use docshard_core::error::{Kind, error};
 
 pub(in crate::catalog) type Keywords = Vec<(String, String)>;
 
-/// Parses a connection string to libpq options. It has one of libpq's forms, or MongoDB's `name/host1:port,host2:port`; the second
-/// value is that name.
+/// Parses a connection string to libpq options. It has one of libpq's forms, or MongoDB's `name/host1:port,host2:port`. The second value is
+/// the name in MongoDB's form, else None.
 pub(in crate::catalog) fn parse_connection(conn: &str) -> Result<(Keywords, Option<String>)> {
     let mongodb = !conn.contains('=') && !conn.contains("://");
     let Some((name, hosts)) = conn.split_once('/').filter(|_| mongodb) else {
@@ -49,8 +49,8 @@ pub(in crate::catalog) fn display_host(keywords: &Keywords) -> String {
     format!("{host}:{port}/{}", value(keywords, "dbname").unwrap_or(""))
 }
 
-/// Refuses options with which the router would log in with files, identities or services of its own server, unless a superuser gives
-/// them. Requires a password.
+/// Requires a password, and refuses options that would make the router log in with files, identities or services of its own server. Called
+/// unless a superuser gives the options.
 pub(in crate::catalog) fn refuse_foreign_secrets(keywords: &Keywords, password: Option<&str>) -> Result<()> {
     if password.is_none_or(str::is_empty) {
         return Err(error!(Kind::Unauthorized, "a password is required for a shard")

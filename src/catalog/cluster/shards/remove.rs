@@ -181,7 +181,7 @@ fn other_sessions(shard: &Shard) -> Result<Vec<(String, Session)>> {
     Ok(sessions)
 }
 
-/// A session at a shard; None if it has left the cluster, in the last call of a removal that failed afterwards.
+/// A session at a shard; None if the shard has left the cluster, in an earlier call of a removal that failed after that.
 fn open_unless_left(shard: &Shard, server: Oid) -> Result<Option<Session>> {
     match Session::open(server) {
         Err(error) if error.sqlstate == REFUSED_CONNECTION && is_dismantled(server) => Ok(None),

@@ -4,7 +4,7 @@
 //! a server or a user mapping. Everything is set again as [`add`](super::add::add) sets it for a new shard, with the passwords that exist.
 //! The changes of each node are idempotent and commit by themselves. Only the router's login needs a superuser's login at the shard.
 
-use crate::catalog::cluster::access as grants;
+use crate::catalog::cluster::access;
 use crate::catalog::cluster::identity::{cluster_id, coordinator};
 use crate::catalog::cluster::shard::Shard;
 use crate::catalog::cluster::shards::connection_string::{Keywords, REACH_HINT, unreachable_shard};
@@ -23,8 +23,8 @@ use docshard_core::routing::protocol::shard_tables::{NodeRow, ReadNode};
 use pgrx::pg_sys::Oid;
 use serde_json::json;
 
-/// Repairs the logins of a shard. `given` is a login at the database `found`, which says that it is this shard. Returns the other shards
-/// that could not be changed, each with its error.
+/// Repairs the logins of a shard. `found` is the probe of the database that `given` logs in to. That database says that it is this shard.
+/// Returns the other shards that could not be changed, each with its error.
 ///
 /// # Errors
 /// `OperationFailed` if the shard's server leads to another database; those of connecting.
@@ -37,7 +37,8 @@ pub(super) fn repair(name: &str, found: &NodeProbe, given: &Login) -> Result<Vec
         check_epoch(&shard, &mut session)?;
         let_router_in(server, &mut session)?;
     }
-    // An older copy, and a shard that is ahead of this catalog, are not refused: to accept it, the router must be able to log in.
+    // `open` refuses an older copy, and a shard that is ahead of this catalog. The repair continues there: `docshard.accept_shard()` needs
+    // a login that works.
     let mut session = match Session::open(server) {
         Err(error) if [REFUSED_CONNECTION, READ_ONLY].contains(&error.sqlstate) => {
             Session::open_at_any_position(server)?
@@ -47,7 +48,7 @@ pub(super) fn repair(name: &str, found: &NodeProbe, given: &Login) -> Result<Vec
     if !found.superuser {
         check_same(&shard, found, &mut session)?;
     }
-    grants::restore_roles(&mut session)?;
+    access::restore_roles(&mut session)?;
     let keywords: Keywords = remote::server_options(server)?;
     let failed = introduce(&mut session, &Introduced { name, id: shard.id, keywords: &keywords })?;
     store::shards::set_node(name, &found.identity().to_string())?;
@@ -87,7 +88,7 @@ pub(in crate::catalog) fn let_router_in(server: Oid, session: &mut Session) -> R
     own_login(server)?.let_in(session)
 }
 
-/// Opens a session at the address of the shard that `add_shard` was given.
+/// Opens a session at the address of the shard's server, with the login that `add_shard` was given.
 fn open_given(shard: &Shard, server: Oid, login: &Login) -> Result<Session> {
     open_by(server, login).map_err(|error| {
         if error.is_of_class(class::AUTHORIZATION) || error.is_of_class(class::CATALOG_NAME) {
@@ -97,7 +98,7 @@ fn open_given(shard: &Shard, server: Oid, login: &Login) -> Result<Session> {
     })
 }
 
-/// Refuses a shard that another router has taken over: that router's login there would end.
+/// Refuses a shard that another router has taken over: this repair would end that router's login there.
 fn check_epoch(shard: &Shard, session: &mut Session) -> Result<()> {
     let (cluster, epoch) = (coordinator()?.cluster, store::contacts::epoch(shard.id)?);
     let is_later = |node: &NodeRow| node.cluster_id == cluster && node.epoch > epoch;
@@ -110,8 +111,8 @@ fn check_epoch(shard: &Shard, session: &mut Session) -> Result<()> {
         .with_hint("Work with that router. docshard.take_over_cluster() gives the cluster back to this one."))
 }
 
-/// The database's name as a shard of this cluster, from its table `node`; None if it is not a shard.
-pub(super) fn mark(session: &mut Session, probe: &NodeProbe, cluster: i64) -> Result<Option<String>> {
+/// The name of the shard that the database is in this cluster, from its table `node`; None if it is none.
+pub(super) fn shard_name_of(session: &mut Session, probe: &NodeProbe, cluster: i64) -> Result<Option<String>> {
     if probe.version.is_none() {
         return Ok(None);
     }
@@ -119,13 +120,13 @@ pub(super) fn mark(session: &mut Session, probe: &NodeProbe, cluster: i64) -> Re
     Ok(rows.find(|node| node.cluster_id == cluster).map(|node| node.shard))
 }
 
-/// Refuses another database than the one that the caller means.
+/// Refuses the session's database if it is not the one that was probed.
 fn check_same(shard: &Shard, found: &NodeProbe, session: &mut Session) -> Result<()> {
     let there = ProbeNode {}.call(session)?;
     if there.identity() == found.identity() {
         return Ok(());
     }
-    match mark(session, &there, cluster_id()?)? {
+    match shard_name_of(session, &there, cluster_id()?)? {
         Some(other) if other == shard.name => Err(error!(
             Kind::OperationFailed,
             "this database is a copy of the shard \"{other}\", which exists in another database"

@@ -1,7 +1,7 @@
 //! The foreign servers, user mappings and roles by which the router connects to shards, and shards to each other, to pull chunks.
 
 use crate::catalog::cache;
-use crate::catalog::cluster::access as grants;
+use crate::catalog::cluster::access as application_roles;
 use crate::catalog::cluster::shards::connection_string::{
     Keywords, REACH_HINT, display_host, refuse_foreign_secrets, set, unreachable_shard, value,
 };
@@ -89,7 +89,7 @@ pub(in crate::catalog) fn connect_shards(new: &Introduced<'_>) -> Result<()> {
     let oid = server::foreign_server_oid(&server_name(new.name))
         .ok_or_else(|| error!(Kind::InternalError, "the foreign server does not exist"))?;
     let mut session = Session::open(oid).map_err(|error| unreachable_shard(error).with_hint(REACH_HINT))?;
-    grants::make_roles(&mut session)?;
+    application_roles::make_roles(&mut session)?;
     introduce(&mut session, new)?.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
 }
 
@@ -183,9 +183,10 @@ pub fn reach_this_database() -> Result<()> {
     join_local(local_id()?)
 }
 
-/// Corrects the foreign server of this database, which has become the router, here and at the given shards: a copy has the address of the
-/// former router's database, which answers as this one does. An address such as 127.0.0.1 leads here from here, and elsewhere from a
-/// shard. Returns the new address here; None if the server leads here.
+/// Corrects the foreign server of this database, here and at the given shards, after this database has become the router. A copy of the
+/// router has the address of the former router's database, which answers as this one does. At the shards the server is always set: an
+/// address such as 127.0.0.1 leads here from here, but elsewhere from a shard. Returns the new address; None if the server here leads to
+/// this database already.
 pub(in crate::catalog) fn readdress_local<'a>(shards: impl Iterator<Item = &'a mut Session>) -> Result<Option<String>> {
     let name = server_name(LOCAL);
     let Some(server) = server::foreign_server_oid(&name) else { return Ok(None) };
@@ -202,7 +203,7 @@ pub(in crate::catalog) fn readdress_local<'a>(shards: impl Iterator<Item = &'a m
         let (names, values): (Vec<&str>, Vec<&str>) =
             address.iter().map(|(name, value)| (name.as_str(), value.as_str())).unzip();
         match (SetServerAddress { server: &name, options: &names, settings: &values }).call(session) {
-            // Moves say what is missing there.
+            // The shard has no such server. A move reports that.
             Err(error) if error.kind == Kind::ShardNotFound => {}
             done => done?,
         }
@@ -210,7 +211,7 @@ pub(in crate::catalog) fn readdress_local<'a>(shards: impl Iterator<Item = &'a m
     Ok(given.as_ref().map(display_host))
 }
 
-/// True if this database's foreign server leads here. If it cannot be reached, its address decides.
+/// True if this database's foreign server leads here. If it cannot be reached, its address is compared with the guessed one.
 fn leads_here(server: Oid) -> Result<bool> {
     let found = Session::open_ungreeted(server, OWN_CONNECT_S)
         .and_then(|mut session| Identity {}.call(&mut session))
@@ -222,7 +223,7 @@ fn leads_here(server: Oid) -> Result<bool> {
     Ok(["host", "hostaddr", "port", "dbname"].iter().all(|keyword| value(&present, keyword) == value(&own, keyword)))
 }
 
-/// The address of this machine that a shard sees; None over a socket.
+/// The address of this machine that a shard sees; None if the connection uses a socket.
 fn seen_from(session: &mut Session) -> Result<Option<String>> {
     let seen: Vec<Option<String>> = session.query("SELECT pg_catalog.host(pg_catalog.inet_client_addr())", &[])?;
     Ok(seen.into_iter().next().flatten())

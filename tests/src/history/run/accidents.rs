@@ -165,7 +165,7 @@ impl Run {
         rows.map(|rows| rows.iter().map(|row| row.get(0)).collect()).unwrap_or_default()
     }
 
-    /// Sends a signal to one of them. A process that is stopped continues after a while.
+    /// Sends a signal to one of the move's processes on the node of that role. A process that is stopped continues after a while.
     pub(super) fn signal_session(&mut self, target: &TargetMove, role: Role, signal: &str) {
         let pids = self.sessions(target, role);
         let Some(&pid) = self.rng.choice(&pids) else {

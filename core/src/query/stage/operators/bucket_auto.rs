@@ -228,7 +228,7 @@ impl Buckets<'_> {
             }
             Some(boundary) => {
                 self.take_while(&mut bucket, &boundary, Ordering::is_lt)?;
-                // The boundary of zero is zero.
+                // The boundary above zero is zero itself, so further zeros are taken here.
                 self.take_while(&mut bucket, &reached, Ordering::is_eq)?;
                 let least = stage.rounded(&bucket.least, Granularity::below)?;
                 bucket.least = self.boundary.take().or(least).unwrap_or(reached);

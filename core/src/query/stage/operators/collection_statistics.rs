@@ -15,7 +15,7 @@ use serde_json::{Map, Value as Json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Any of them.
+/// Any of these stages.
 #[derive(Debug)]
 struct CollectionStatistics(Statistics);
 
@@ -65,7 +65,8 @@ pub(in crate::query::stage) fn sharded_data_distribution(parser: &Parser<'_>, js
     Parser::one(CollectionStatistics(Statistics::Distribution))
 }
 
-/// There are no idle sessions or cursors of MongoDB's, and a router has its own operations only.
+/// Only `allUsers` and `idleConnections` have an effect: there are no idle sessions or cursors of MongoDB's kind, and a router shows only
+/// its own operations.
 pub(in crate::query::stage) fn current_op(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     let known = [
         "allUsers",

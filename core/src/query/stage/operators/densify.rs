@@ -109,7 +109,7 @@ impl Densify {
         }
     }
 
-    /// Returns the value one step after another.
+    /// Returns the value one step after this one.
     fn after(&self, position: &Position) -> Result<Position> {
         match (position, &self.step) {
             (Position::Number(number), Step::Number(step)) => {
@@ -140,7 +140,7 @@ struct Densifying<'s> {
     ended: bool,
     /// the key of the present partition
     partition: Option<Vec<u8>>,
-    /// the values of its partition fields
+    /// the values of the present partition's fields
     values: Vec<Option<Value>>,
     /// the next value of the series; None until a document of the partition has a value
     next: Option<Position>,

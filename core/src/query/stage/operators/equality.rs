@@ -16,7 +16,7 @@ use serde_json::{Value as Json, json};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-/// A value that a query asks for, behind its encoding.
+/// The encoding of a value that a query asks for, and the value.
 pub(in crate::query::stage) type EncodedValue = (Vec<u8>, Value);
 
 /// A value as a query asks for it: a condition cannot name undefined, which sorts and encodes as null.
@@ -87,7 +87,7 @@ impl Values {
         }
     }
 
-    /// Calls back with the number of each value that a document has in a field; perhaps more than once.
+    /// Calls `found` with the number of each value that a document has in a field, perhaps more than once.
     pub fn for_each_match(
         &self,
         other: RawObject<'_>,

@@ -1,7 +1,7 @@
 //! Series of preferred numbers, to which `$bucketAuto` rounds its boundaries.
 //!
-//! A series has the numbers of a base times all powers of ten. A power is reached by multiplying or dividing by ten, in the type of
-//! the number that is rounded. MongoDB does the same, so the last digits of doubles are its.
+//! A series has the numbers of a base times all powers of ten. A power is reached by multiplying or dividing by ten, in the type of the
+//! number that is rounded. MongoDB does the same, so the last digits of doubles are equal.
 
 use crate::error::Result;
 use crate::values::document::number::{self, Decimal, Number, quotient};

@@ -35,7 +35,7 @@ use std::sync::Arc;
 const MAX_QUERY_VALUES: usize = 1000;
 /// The most documents whose searches are asked for together.
 const MAX_READ_AHEAD: usize = 512;
-/// The share of a stage's memory for documents that wait for their searches.
+/// The stage's memory divided by this is the limit for documents that wait for their searches.
 const WAITING_SHARE: usize = 8;
 /// The largest size of the documents and values of one search, and of the cache, in bytes: MongoDB's limit.
 const MAX_BYTES: usize = 100 << 20;

@@ -37,9 +37,9 @@ struct Group {
     only_field: Option<String>,
     fields: Vec<(String, Accumulating)>,
     collator: Option<Arc<Collator>>,
-    /// the input is documents of partial states
+    /// true if the input is documents of partial states
     merges: bool,
-    /// the output is documents of partial states
+    /// true if the output is documents of partial states
     partial: bool,
 }
 
@@ -362,8 +362,8 @@ fn coded(error: Error) -> Error {
     error.with_kind(code)
 }
 
-/// As [`coded`], for errors of constants, which are computed before a document is read. MongoDB does that outside of the engine, except for
-/// the argument `n`, which alone has another code there.
+/// As [`coded`], for errors of constants, which are computed before a document is read. MongoDB computes constants outside of that engine,
+/// except the argument `n`, so only errors of `n` have another code.
 fn count_coded(error: Error) -> Error {
     match error.kind {
         Kind::Location(5787902 | 5787903 | 5787908) => error.with_kind(7548606),

@@ -9,31 +9,49 @@ use crate::values::document::value::Value;
 use serde_json::Value as Json;
 use std::sync::Arc;
 
-/// `$limit`
-#[derive(Debug)]
-struct Limit(u64);
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    Limit(u64),
+    Skip(u64),
+}
 
-impl Operation for Limit {
+impl Operation for Part {
     fn fields(&self) -> Fields {
         Fields::kept([])
     }
 
     fn begin<'s>(self: Arc<Self>, input: Input<'s>, _: &Context) -> Result<Input<'s>> {
-        Ok(Box::new(Limited { input, left: self.0 }))
+        let (skip, left) = match *self {
+            Self::Limit(most) => (0, most),
+            Self::Skip(skip) => (skip, u64::MAX),
+        };
+        Ok(Box::new(PartOfInput { input, skip, left }))
     }
 
     fn shape(&self) -> Shape<'_> {
-        Shape::Limit(self.0)
+        match *self {
+            Self::Limit(most) => Shape::Limit(most),
+            Self::Skip(skip) => Shape::Skip(skip),
+        }
     }
 }
 
-struct Limited<'s> {
+struct PartOfInput<'s> {
     input: Input<'s>,
+    /// documents that are skipped before the next one
+    skip: u64,
+    /// the most documents that follow
     left: u64,
 }
 
-impl Stream for Limited<'_> {
+impl Stream for PartOfInput<'_> {
     fn advance(&mut self) -> Result<bool> {
+        while self.skip > 0 {
+            self.skip -= 1;
+            if !self.input.advance()? {
+                return Ok(false);
+            }
+        }
         if self.left == 0 {
             return Ok(false);
         }
@@ -50,58 +68,15 @@ impl Stream for Limited<'_> {
     }
 }
 
-/// `$skip`
-#[derive(Debug)]
-struct Skip(u64);
-
-impl Operation for Skip {
-    fn fields(&self) -> Fields {
-        Fields::kept([])
-    }
-
-    fn begin<'s>(self: Arc<Self>, input: Input<'s>, _: &Context) -> Result<Input<'s>> {
-        Ok(Box::new(Skipped { input, left: self.0 }))
-    }
-
-    fn shape(&self) -> Shape<'_> {
-        Shape::Skip(self.0)
-    }
-}
-
-struct Skipped<'s> {
-    input: Input<'s>,
-    left: u64,
-}
-
-impl Stream for Skipped<'_> {
-    fn advance(&mut self) -> Result<bool> {
-        while self.left > 0 {
-            self.left -= 1;
-            if !self.input.advance()? {
-                return Ok(false);
-            }
-        }
-        self.input.advance()
-    }
-
-    fn bytes(&self) -> &[u8] {
-        self.input.bytes()
-    }
-
-    fn key(&self) -> &[u8] {
-        self.input.key()
-    }
-}
-
 pub(in crate::query::stage) fn limit(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     match count(parser.name, json, Kind::Location(5107201))? {
         0 => bail!(15958, "the limit must be positive"),
-        most => Parser::one(Limit(most)),
+        most => Parser::one(Part::Limit(most)),
     }
 }
 
 pub(in crate::query::stage) fn skip(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
-    Parser::one(Skip(count(parser.name, json, Kind::Location(5107200))?))
+    Parser::one(Part::Skip(count(parser.name, json, Kind::Location(5107200))?))
 }
 
 /// Parses a number of documents. It must not be negative.

@@ -37,7 +37,7 @@ use std::sync::Arc;
 const MAX_BATCH: usize = 512;
 /// The number of documents of the first query. It is small, because the reader may stop early.
 const FIRST_BATCH: usize = 32;
-/// The divisor of the stage's memory that gives the bytes of documents which wait for a query.
+/// The stage's memory divided by this is the limit for documents that wait for a query.
 const WAITING_SHARE: usize = 8;
 
 /// `$lookup`
@@ -248,7 +248,7 @@ enum Wanted {
 /// What a query returns.
 struct QueryResult {
     others: Vec<Rc<Vec<u8>>>,
-    /// for each value, those that have it
+    /// for each value, the positions in `others` of the documents that have it
     positions: Vec<Vec<usize>>,
     bytes: usize,
 }
@@ -337,7 +337,7 @@ impl<'s> Joining<'s> {
                 wanted.push(Wanted::Query);
                 continue;
             };
-            // Of several values a document may have several results twice, so all are asked for together.
+            // Another document may match several of the values, but must be returned once. So several values are asked for together.
             let cached = if let [(encoding, _)] = values_of_key.as_slice() { self.cache.get(encoding) } else { None };
             wanted.push(match cached {
                 Some(others) => Wanted::Cached(Rc::clone(others)),
@@ -580,7 +580,7 @@ fn used_by(pipeline: &[Json], mut variables: Vec<(String, Expression)>) -> Vec<(
 /// The local and the foreign field of an equality join, if the stage has one.
 type JoinFields = Option<(String, String)>;
 
-/// The fields that join, the field for the result, and the pipeline. The first or the last is there.
+/// The fields that join, the field for the result, and the pipeline. Join fields or a pipeline are given.
 fn fields_and_pipeline(arguments: &Map<String, Json>) -> Result<(JoinFields, String, Option<Vec<Json>>)> {
     let (local, foreign) = (path_of(arguments, "localField")?, path_of(arguments, "foreignField")?);
     let is_empty = arguments.get("as").and_then(Json::as_str).is_some_and(str::is_empty);

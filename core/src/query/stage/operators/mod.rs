@@ -1,5 +1,5 @@
-//! The stages, a file each: what parses a stage's argument, and its operation. What several of them share stands in front of them:
-//! [`accumulating`] of those with accumulators, [`granularity`] of `$bucketAuto`, [`equality`], [`query_cache`] and [`attached`] of joins.
+//! The stages, one file each, with the parser of the stage's argument and its operation. Stages share [`accumulating`] (those with
+//! accumulators), [`equality`], [`query_cache`] and [`attached`] (those that join). [`granularity`] is a part of `$bucketAuto`.
 
 pub mod accumulating;
 pub mod collection_statistics;

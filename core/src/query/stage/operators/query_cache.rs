@@ -1,7 +1,7 @@
 //! A cache of what queries over another collection have returned, by the value that was asked for.
 //!
-//! Documents that follow often ask for the same values. The cache counts its memory; the stage that owns it removes everything when
-//! it has too much.
+//! Later documents often ask for the same values. The cache counts its memory; the stage that owns it removes everything when it has too
+//! much.
 
 use std::collections::HashMap;
 

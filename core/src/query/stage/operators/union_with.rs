@@ -26,7 +26,7 @@ struct UnionWith {
 }
 
 impl Operation for UnionWith {
-    /// Those of the documents of this collection, which stay as they are.
+    /// The documents of this collection stay as they are.
     fn fields(&self) -> Fields {
         Fields::default()
     }

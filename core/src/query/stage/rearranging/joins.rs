@@ -14,9 +14,9 @@ use crate::query::stage::operation::{Merge, ParseStage, Shape, Stage};
 use serde_json::{Map, Value as Json, json};
 
 /// The most stages that a pipeline over another collection has after stages were moved into it. So the time of rearranging is bounded.
-const MOST_INNER: usize = 32;
+const MAX_INNER: usize = 32;
 
-/// How many of these adjacent stages become others, and which; None if they stay.
+/// Returns how many of the first stages are replaced, and the stages that replace them; None if they stay.
 pub(in crate::query::stage) fn replacement(
     stages: &[Stage],
     parse: ParseStage<'_>,
@@ -30,7 +30,7 @@ pub(in crate::query::stage) fn replacement(
     }
 }
 
-/// A `$unionWith` behind the stages that have followed it, and that do not need to see the documents of both sides together.
+/// Moves the stages that follow a `$unionWith`, and look at one document at a time, ahead of it and to the end of its pipeline.
 fn on_both_sides(stages: &[Stage], parse: ParseStage<'_>) -> Result<Option<(usize, Vec<Stage>)>> {
     let is_of_one = |stage: &&Stage| stage.operator.merge == Merge::Union && !stage.operation.needs_router();
     let union = &stages[0];
@@ -50,9 +50,9 @@ fn may_follow(stage: &Stage, sort: &Sort) -> bool {
     is_free && sort.fields.iter().all(|(path, _)| written.keeps(path))
 }
 
-/// `$lookup`, `$unwind` of its results, and the filter of these: filtered by the lookup, as far as it can do that.
+/// Moves conditions of a filter on the unwound results of a `$lookup` into the lookup's pipeline.
 ///
-/// With `preserveNullAndEmptyArrays`, or the position of each result, it matters which results there are before the filter.
+/// Not with `preserveNullAndEmptyArrays` or `includeArrayIndex`, which depend on the results before the filter.
 fn filtered(stages: &[Stage], parse: ParseStage<'_>) -> Result<Option<(usize, Vec<Stage>)>> {
     let [lookup, unwind, filter, ..] = stages else { return Ok(None) };
     let (Shape::Lookup(target), Shape::Unwind(path, options), Shape::Match(_)) =
@@ -82,7 +82,7 @@ fn filtered(stages: &[Stage], parse: ParseStage<'_>) -> Result<Option<(usize, Ve
     Ok(Some((3, others)))
 }
 
-/// The filter that matches a document exactly if this one matches a document which has that one at the path; None if it looks at
+/// Returns a filter that matches a document exactly if `filter` matches any document that has it at the path; None if `filter` looks at
 /// anything else.
 fn below(filter: &Json, path: &str) -> Option<Json> {
     let inner = |(name, condition): (&String, &Json)| match (name.as_str(), condition) {
@@ -115,7 +115,7 @@ pub(in crate::query::stage) fn narrowed(mut stages: Vec<Stage>, parse: ParseStag
 /// How many stages may still move into a stage's pipeline.
 fn room(stage: &Stage) -> usize {
     let inner = stage.argument.get("pipeline").and_then(Json::as_array).map_or(0, Vec::len);
-    MOST_INNER.saturating_sub(inner)
+    MAX_INNER.saturating_sub(inner)
 }
 
 /// A stage with others at the end of its pipeline over another collection.

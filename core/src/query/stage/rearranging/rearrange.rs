@@ -42,7 +42,7 @@ fn is_match(stage: &Stage) -> bool {
     matches!(stage.operation.shape(), Shape::Match(_))
 }
 
-/// How many of these adjacent stages become others, and which; None if they stay.
+/// Returns how many of the first stages are replaced, and the stages that replace them; None if they stay.
 fn replacement(stages: &[Stage], parse: ParseStage<'_>) -> Result<Option<(usize, Vec<Stage>)>> {
     let [first, second, ..] = stages else { return Ok(None) };
     // All at once, so that the time is proportional to their number.

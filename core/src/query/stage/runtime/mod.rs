@@ -1,7 +1,8 @@
 //! What stages run with.
 //!
-//! * [`stream`] is documents one after the other, and where a stage puts more than its memory holds; [`rows`] and
-//!   [`sorter`] are such places. [`sorted_partitions`] documents are sorted by partitions, and by [`position`].
+//! * [`stream`] has streams of documents, and the traits of the storage for more documents than a stage's memory holds; [`rows`] and
+//!   [`sorter`] are such storage.
+//! * [`sorted_partitions`] sorts documents by partition; [`position`] is a value by which documents are sorted.
 //! * [`resources`] has what stages use: memory and other collections.
 //! * [`sink`] is the target of a pipeline that writes its documents.
 //! * [`statistics`] says which statistics of its collection a pipeline begins with.

@@ -1,5 +1,5 @@
-//! Where stages sort rows, and an implementation in memory. With a limit that keeps the first rows only, and copies no row that comes
-//! behind these: a bounded sort of many documents costs little more than their keys.
+//! Where stages sort rows, and an implementation in memory. With a limit, that one keeps only the first rows, and does not copy later ones.
+//! So a bounded sort of many documents costs little more than computing their keys.
 
 use crate::budget;
 use crate::error::Result;
@@ -15,7 +15,7 @@ pub trait Sorter {
     /// Those of the implementation.
     fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
 
-    /// Sorts, and stands before the first row; called again, it goes back there, if the sorter was made for that.
+    /// Sorts, and moves before the first row. A sorter that is `rereadable` can be sorted again, which moves it back there.
     ///
     /// # Errors
     /// Those of the implementation.
@@ -63,7 +63,7 @@ pub struct MemorySorter {
 }
 
 impl MemorySorter {
-    /// Returns the first `most` rows, or all.
+    /// Makes a sorter that returns the first `most` rows; all if that is None.
     pub fn new(most: Option<u64>) -> Self {
         Self { most: most.and_then(|most| usize::try_from(most).ok()), ..Self::default() }
     }

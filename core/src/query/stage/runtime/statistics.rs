@@ -18,9 +18,9 @@ pub enum Statistics {
     Distribution,
     /// `$currentOp`: a document for each running statement
     Operations {
-        /// also of sessions without a statement
+        /// true: also for sessions without a statement
         idle: bool,
-        /// also of other users
+        /// true: also those of other users
         all_users: bool,
     },
 }
@@ -28,16 +28,16 @@ pub enum Statistics {
 /// What `$listClusterCatalog` shows besides names and options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CatalogParts {
-    /// the shards of each collection
+    /// whether to show the shards of each collection
     pub shards: bool,
-    /// whether it is in the catalog of sharded collections
+    /// whether to show if it is in the catalog of sharded collections
     pub tracked: bool,
-    /// whether the balancer may move it
+    /// whether to show if the balancer may move it
     pub balancing: bool,
 }
 
 impl Statistics {
-    /// True if they are of the pipeline's collection, false if of the cluster.
+    /// True if they describe the pipeline's collection, false if they describe the cluster.
     pub fn are_of_collection(&self) -> bool {
         matches!(self, Self::Collection { .. } | Self::Indexes)
     }

@@ -27,7 +27,7 @@ pub(super) fn read(bytes: [u8; 16]) -> Option<Decimal> {
     Decimal::parse(&format!("{sign}{coefficient}E{}", i64::try_from(exponent).ok()? - BIAS)).ok()
 }
 
-/// None for a number that no decimal128 is.
+/// None for a number that is not a decimal128.
 pub(super) fn write(decimal: &Decimal) -> Option<[u8; 16]> {
     let bits = match decimal {
         Decimal::NaN => NAN,

@@ -1,5 +1,5 @@
-//! Reads BSON into JSON with relaxed Extended JSON in it: what parsing the text of the same document gives. Documents to be inserted are
-//! read into owned values instead, without JSON between.
+//! Reads BSON into JSON with relaxed Extended JSON in it. The result is the same as that of parsing the document's text. Documents to be
+//! inserted are read into owned values instead, without making JSON.
 //!
 //! RULE: a field whose name begins a value of Extended JSON, such as `$oid`, is refused: as JSON it would be another value.
 
@@ -14,7 +14,7 @@ use crate::json::{Builder, Tree, Trees, Values};
 use serde_json::Value as Json;
 use std::cell::Cell;
 
-/// The deepest nesting, which is that of JSON text.
+/// The deepest nesting, as for JSON text.
 const MAX_LEVELS: usize = 127;
 
 /// The memory limit, as a multiple of an evaluation's: a command has many documents.
@@ -23,13 +23,13 @@ const TIMES: usize = 8;
 /// Bytes that were not read.
 #[derive(Debug)]
 pub enum Failure {
-    /// They are no document.
+    /// They are not a document.
     Invalid(Error),
     /// A document names this field twice.
     RepeatedField(String),
 }
 
-/// A document, and the bytes of those in one of its fields that were left as they are.
+/// A document; and the bytes of the documents in one of its fields, if they were not read.
 pub type Split<'a> = (Json, Option<Vec<&'a [u8]>>);
 
 /// Reads a document.
@@ -40,8 +40,8 @@ pub fn parse(bytes: &[u8]) -> std::result::Result<Json, Failure> {
     parse_without(bytes, None).map(|(json, _)| json)
 }
 
-/// As [`parse`]. If the field of this name is an array of documents, it is left empty, and the documents' bytes are returned instead, for
-/// [`value`].
+/// As [`parse`]. If the field of this name is an array of documents, the result has an empty array instead, and the documents' bytes are
+/// returned separately, for [`value`].
 ///
 /// # Errors
 /// As [`parse`].
@@ -84,7 +84,7 @@ pub fn first_name(bytes: &[u8]) -> Option<&str> {
     Reader(bytes.get(SHORTEST..)?).cstring().ok()
 }
 
-/// What is made of BSON.
+/// What BSON is read into.
 trait Target: Copy {
     type Output;
     type Fields;
@@ -92,7 +92,7 @@ trait Target: Copy {
     fn within(self, _name: &str, _kind: u8) -> Self {
         self
     }
-    /// Neither an array nor an object.
+    /// A value that is neither an array nor an object.
     fn scalar(self, value: Value) -> Self::Output;
     fn array(self, items: Vec<Self::Output>) -> Result<Self::Output>;
     fn no_fields(self) -> Self::Fields;
@@ -101,8 +101,8 @@ trait Target: Copy {
     fn code_with_scope(self, code: &str, scope: Self::Fields) -> Result<Self::Output>;
 }
 
-/// Where integers of 64 bits that fit 32 are written as `{"$numberLong": …}`: in values that a command stores, and nowhere else, as a
-/// number is expected there.
+/// Where 64-bit integers that fit 32 bits are read as `{"$numberLong": …}`: in values that a command stores. Everywhere else a plain number
+/// is expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Longs {
     /// the command: `updates`, `ops` and `update` may have such values
@@ -111,7 +111,7 @@ enum Longs {
     InOperation,
     /// an update
     InUpdate,
-    /// a filter: an upsert stores what it demands
+    /// a filter, whose equalities an upsert stores
     InFilter,
     Everywhere,
     Nowhere,
@@ -242,7 +242,8 @@ fn twice(name: &str) -> Error {
     error!(Kind::Location(40413), "the field '{name}' is given twice")
 }
 
-/// Reads a whole document. The closure sees each of its arrays; if it returns true, it has taken the elements, and the array is empty.
+/// Reads a whole document. Each of its fields that is an array is passed to the closure. If that returns true, it has taken the elements,
+/// and the result has an empty array.
 fn root<'a, T: Target>(
     bytes: &'a [u8],
     target: T,
@@ -272,7 +273,7 @@ fn root<'a, T: Target>(
 /// The bytes that have not been read.
 struct Reader<'a>(&'a [u8]);
 
-/// Only an integer that fits 32 bits must say that it has 64.
+/// A 64-bit integer. It is marked as such only if it fits 32 bits.
 fn long(value: i64) -> Value {
     let number = Number::Int(value);
     if i32::try_from(value).is_ok() { Value::Long(number) } else { Value::Number(number) }

@@ -32,7 +32,7 @@ pub enum Item<'a> {
 #[derive(Debug)]
 pub struct Writer {
     out: Vec<u8>,
-    /// where the documents and arrays begin that are not complete
+    /// where each document or array begins that is not complete
     open: Vec<usize>,
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Sliding {
     probe: Option<Reader>,
     /// the `sortBy` value of the next document of the head, if it has been read
     head_position: Option<Position>,
-    /// the same for the tail
+    /// the `sortBy` value of the next document of the tail, if it has been read
     tail_position: Option<Position>,
     content: Content,
     /// the result of a window that is the same for all documents

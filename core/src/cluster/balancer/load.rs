@@ -1,0 +1,131 @@
+//! Chooses splits and moves that even out the operations of the shards, for collections that are balanced by load.
+//!
+//! A shard's load is that of all its chunks, also of collections that are balanced by bytes or not at all: a shard that is busy with one
+//! collection must not get another one's hot chunks. Loads are smoothed where they are measured.
+//!
+//! Moves go from the busiest shards to the least busy ones while the two differ by more than a threshold, which is a quarter of the mean
+//! and at least [`LEAST_DIFFERENCE`]. The largest chunk moves that brings the recipient at most half of a threshold above the mean, and is not
+//! more than half of the difference. If only small chunks are that small, the hottest larger one is split at
+//! the median of its accesses. One that cannot be split, since most accesses are of one key, moves if it is not more than half of
+//! the difference; else it stays, and what is beside it on its shard moves away.
+//!
+//! INVARIANTS, held by property tests:
+//! * After a move the recipient has at most what the donor has left. So the sum of squares of the loads falls with each move, and while loads
+//!   do not change, moves end.
+//! * A settling shard, whose load a move has changed lately, takes part in no move by load: what it will have is not known yet.
+//! * Only chunks of collections that are balanced by load move or are split.
+
+use super::moves::Round;
+use super::state::{Cut, Reason, Split};
+use std::cmp::Reverse;
+
+/// Shards whose loads differ by less are even, in operations in 1,000 seconds.
+pub(super) const LEAST_DIFFERENCE: u64 = 20_000;
+/// Largest number of recipients that are tried for a donor.
+const TRIED_RECIPIENTS: usize = 8;
+
+/// A chunk that may move or be split for its load.
+#[derive(Clone, Copy)]
+struct Candidate {
+    collection: usize,
+    chunk: usize,
+    load: u64,
+    divisible: bool,
+}
+
+enum Step {
+    Move(Candidate),
+    Split(Candidate),
+}
+
+/// The loads of the shards, by position.
+struct Loads {
+    of: Vec<u64>,
+    mean: u64,
+    threshold: u64,
+    candidates: Vec<Vec<Candidate>>,
+}
+
+impl Loads {
+    fn of(round: &Round<'_>) -> Self {
+        let cluster = round.shards.cluster;
+        let mut of: Vec<u64> = cluster.shards.iter().map(|shard| shard.other_load).collect();
+        let mut candidates = vec![Vec::new(); of.len()];
+        for (at, collection) in cluster.collections.iter().enumerate() {
+            for (number, chunk) in collection.chunks.iter().enumerate().filter(|(_, chunk)| chunk.load.total > 0) {
+                let Some(shard) = round.shards.position(chunk.shard) else { continue };
+                of[shard] = of[shard].saturating_add(chunk.load.total);
+                if collection.by_load && collection.balance && !chunk.jumbo && !chunk.resting && !chunk.straddles {
+                    let (load, divisible) = (chunk.load.total, chunk.load.halves.is_some());
+                    candidates[shard].push(Candidate { collection: at, chunk: number, load, divisible });
+                }
+            }
+        }
+        let homes = cluster.shards.iter().filter(|shard| !shard.draining).count().max(1) as u64;
+        let mean = of.iter().fold(0_u64, |sum, load| sum.saturating_add(*load)) / homes;
+        Self { of, mean, threshold: LEAST_DIFFERENCE.max(mean / 4), candidates }
+    }
+}
+
+/// Plans moves between shards that take part in no other one. Returns the chunks to be split, which must come first.
+pub(super) fn even_out(round: &mut Round<'_>) -> Vec<Split> {
+    if !round.shards.cluster.collections.iter().any(|collection| collection.by_load && collection.balance) {
+        return Vec::new();
+    }
+    let loads = Loads::of(round);
+    let shards = &round.shards.cluster.shards;
+    let mut recipients: Vec<usize> =
+        (0..shards.len()).filter(|&at| !round.busy[at] && !shards[at].draining && !shards[at].settling).collect();
+    recipients.sort_by_key(|&at| (loads.of[at], round.shards.used[at], at));
+    let mut donors: Vec<usize> = recipients.iter().copied().filter(|&at| !loads.candidates[at].is_empty()).collect();
+    donors.sort_by_key(|&at| (Reverse(loads.of[at]), at));
+    let mut splits = Vec::new();
+    for from in donors {
+        if round.busy[from] {
+            continue;
+        }
+        recipients.retain(|&to| !round.busy[to]);
+        let differ = |to: &usize| loads.of[from].saturating_sub(loads.of[*to]) > loads.threshold;
+        let mut tried = recipients.iter().copied().take_while(differ).take(TRIED_RECIPIENTS);
+        match tried.find_map(|to| choose(round, &loads, from, to).map(|step| (step, to))) {
+            Some((Step::Move(Candidate { collection, chunk, .. }), to)) => {
+                round.push(collection, chunk..chunk + 1, from, to, Reason::Load);
+            }
+            Some((Step::Split(Candidate { collection, chunk, .. }), _)) => {
+                splits.push(Split { collection, chunk, cut: Cut::Load });
+            }
+            None => {}
+        }
+    }
+    splits.sort_unstable_by_key(|split| (split.collection, split.chunk));
+    splits
+}
+
+/// The next step that brings the two shards closer to each other.
+fn choose(round: &Round<'_>, loads: &Loads, from: usize, to: usize) -> Option<Step> {
+    let cluster = round.shards.cluster;
+    let difference = loads.of[from] - loads.of[to];
+    let lack = loads.mean.saturating_sub(loads.of[to]);
+    let limit = (difference / 2).min(lack.saturating_add(loads.threshold / 2));
+    let may_take = |candidate: &&Candidate| {
+        let chunk = &cluster.collections[candidate.collection].chunks[candidate.chunk];
+        round.shards.allows(to, chunk.zone)
+            && round.shards.has_room(to, chunk.bytes)
+            && round.may_exchange(candidate.collection, from, to)
+    };
+    let is_movable = |candidate: &&Candidate| !cluster.collections[candidate.collection].chunks[candidate.chunk].pinned;
+    let here = || loads.candidates[from].iter().filter(may_take);
+    let fitting = here().filter(is_movable).filter(|one| one.load <= limit).max_by_key(|one| one.load).copied();
+    if let Some(fitting) = fitting.filter(|one| one.load >= limit / 2) {
+        return Some(Step::Move(fitting));
+    }
+    let divisible = here().filter(|one| one.divisible && one.load > limit).max_by_key(|one| one.load);
+    if let Some(divisible) = divisible {
+        return Some(Step::Split(*divisible));
+    }
+    if let Some(fitting) = fitting.filter(|one| one.load >= loads.threshold / 16) {
+        return Some(Step::Move(fitting));
+    }
+    let larger = here().filter(is_movable).filter(|one| one.load > limit && one.load <= difference / 2);
+    larger.min_by_key(|one| one.load).copied().map(Step::Move)
+}

@@ -1,0 +1,69 @@
+//! Measures the load of chunks for the policy, if the setting `balancer_mode` is `load`.
+//!
+//! Loads are rates that the shards have smoothed. After a move the donor's rate falls at once, but the recipient's rises slowly; so both
+//! *settle* for [`SETTLE`], in which no other move for load changes them.
+
+use super::Balancer;
+use super::view::View;
+use crate::catalog::cluster::nodes::{read_call_on, read_calls_at_once};
+use crate::catalog::collections::loads::{self, Loads};
+use crate::pg::transaction;
+use docshard_core::cluster::chunk_map::ShardId;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// Three times the half-life of a rate: then 88 % of what has moved is measured at the recipient.
+const SETTLE: Duration = Duration::from_secs(180);
+/// The time for which measured loads are used.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// What the balancer knows of loads between rounds.
+#[derive(Debug, Default)]
+pub(super) struct Measured {
+    loads: Rc<Loads>,
+    at: Option<Instant>,
+    /// since when shards settle
+    settling: HashMap<ShardId, Instant>,
+}
+
+impl Measured {
+    /// A move has changed the load of these shards.
+    pub(super) fn moved(&mut self, shards: [ShardId; 2]) {
+        self.settling.extend(shards.map(|shard| (shard, Instant::now())));
+    }
+
+    /// True if a move has changed the shard's load lately.
+    pub(super) fn is_settling(&self, shard: ShardId) -> bool {
+        self.settling.get(&shard).is_some_and(|since| since.elapsed() < SETTLE)
+    }
+}
+
+impl Balancer {
+    /// Measures the loads of all chunks. A shard that does not tell has no load; what is wrong with it is reported where sizes are
+    /// measured.
+    pub(super) fn measure_loads(&mut self, view: &mut View) {
+        if !view.by_load {
+            return;
+        }
+        self.loads.settling.retain(|_, since| since.elapsed() < SETTLE);
+        if self.loads.at.is_none_or(|at| at.elapsed() >= FRESH) {
+            let call = loads::call(view.shards.len());
+            let awake: Vec<_> = view.shards.iter().filter(|shard| !self.is_resting(&shard.id)).collect();
+            let asked: Vec<_> = awake.iter().map(|shard| (&***shard, call)).collect();
+            let mut measured = Loads::default();
+            if let Ok(answers) = transaction::run(|| read_calls_at_once(&asked)) {
+                awake.iter().zip(answers).for_each(|(shard, found)| measured.add(shard, &view.collections, found));
+            } else {
+                // One by one, as one shard may be of an earlier release, or not preload docshard.
+                for shard in awake {
+                    if let Ok(found) = transaction::run(|| read_call_on(shard, &call)) {
+                        measured.add(shard, &view.collections, found);
+                    }
+                }
+            }
+            (self.loads.loads, self.loads.at) = (Rc::new(measured), Some(Instant::now()));
+        }
+        view.loads = Rc::clone(&self.loads.loads);
+    }
+}
