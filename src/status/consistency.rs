@@ -415,8 +415,13 @@ fn foreign_documents(collections: &[Identified], findings: &[Finding]) -> Result
     let mut found = Vec::new();
     for Identified { namespace, .. } in collections.iter().filter(|one| !unreadable.contains(one.namespace.as_str())) {
         let foreign = match foreign_ranges::find(namespace, &silent) {
-            // A shard that has just become unreachable, or was restored just now: the next check reports it.
-            Err(error) if error.is_out_of_reach() || error.kind == Kind::StaleShardVersion => continue,
+            // A shard that has just become unreachable, or was restored just now: the next check reports it. Or the collection changes all
+            // the time.
+            Err(error)
+                if error.is_out_of_reach() || error.is_of_class(b"40") || error.kind == Kind::StaleShardVersion =>
+            {
+                continue;
+            }
             foreign => foreign?,
         };
         found.extend(foreign.into_iter().map(|Foreign { shard, keys }| {

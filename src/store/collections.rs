@@ -135,6 +135,11 @@ statements! {
         select concat!("WHERE database = $1 AND ", is_no_copy!(), " ORDER BY namespace")
     }
 
+    /// True if there is a copy of this name.
+    pub fn is_copy(namespace: &str) -> bool {
+        run concat!("SELECT FROM docshard_catalog.collections WHERE namespace = $1 AND NOT (", is_no_copy!(), ")")
+    }
+
     /// The copies of a database's collections: numbers and names.
     pub fn copies_of_database(database: &str) -> Vec<Named> {
         select concat!("WHERE database = $1 AND NOT (", is_no_copy!(), ") ORDER BY id")

@@ -206,11 +206,12 @@ fn tables_that_are_missing_or_left_are_found_and_repaired() {
     repaired(&cluster, "a table of a collection that is elsewhere", &[("MisplacedCollection", "test.one", "shard0")]);
     assert_eq!(count(&cluster, "test.one"), 1);
 
-    shard1.psql("DELETE FROM docshard_data.placement");
-    repaired(&cluster, "no version", &[("MissingLocalCollection", NS, "shard1")]);
+    shard1.psql("CREATE TABLE saved AS SELECT * FROM docshard_data.placement; DELETE FROM docshard_data.placement");
+    let again = "INSERT INTO docshard_data.placement SELECT * FROM saved";
+    undone(&cluster, shard1, "no version", ("MissingLocalCollection", NS, "shard1"), again);
     assert_eq!(count(&cluster, NS), 300);
     shard1.psql(&format!(
-        "CREATE TABLE saved AS SELECT * FROM docshard_data.placement; SELECT docshard_internal.drop_table({id}); \
+        "SELECT docshard_internal.drop_table({id}); \
          INSERT INTO docshard_data.placement SELECT * FROM saved"
     ));
     repaired(&cluster, "no table", &[("MissingLocalCollection", NS, "shard1")]);
@@ -241,15 +242,16 @@ fn inconsistencies_of_the_catalog_are_found() {
          CREATE TABLE placed AS SELECT * FROM docshard_catalog.placements WHERE collection_id = {id}"
     ));
     let chunks = format!("docshard_catalog.chunks WHERE collection_id = {id}");
-    let update = |what: &str, which: &str| {
+    let update = |what: &str, end: &str| {
         format!(
-            "UPDATE docshard_catalog.chunks SET {what} WHERE collection_id = {id} AND min = (SELECT {which}(min) FROM {chunks})"
+            "UPDATE docshard_catalog.chunks SET {what} WHERE collection_id = {id} \
+             AND min = (SELECT min FROM {chunks} ORDER BY min {end} LIMIT 1)"
         )
     };
     let restore = format!("DELETE FROM {chunks}; INSERT INTO docshard_catalog.chunks SELECT * FROM saved");
     for (damage, kind) in [
-        (update("max = '\\x00'", "max"), "RoutingTableMissingMaxKey"),
-        (update("min = max || '\\x00'::bytea", "min"), "RoutingTableMissingMinKey"),
+        (update("max = '\\xff'", "DESC"), "RoutingTableMissingMaxKey"),
+        (update("min = min || '\\x00'::bytea", "ASC"), "RoutingTableMissingMinKey"),
         (format!("DELETE FROM {chunks}"), "MissingRoutingTable"),
     ] {
         router.psql(&damage);
@@ -262,7 +264,7 @@ fn inconsistencies_of_the_catalog_are_found() {
     let third = format!("(SELECT min FROM {chunks} ORDER BY min OFFSET 2 LIMIT 1)");
     router.psql(&format!("DELETE FROM {chunks} AND min = {second}"));
     undone(&cluster, router, "a gap", ("RoutingTableRangeGap", NS, ""), &restore);
-    router.psql(&update(&format!("max = {third}"), "min"));
+    router.psql(&update(&format!("max = {third}"), "ASC"));
     undone(&cluster, router, "an overlap", ("RoutingTableRangeOverlap", NS, ""), &restore);
     router.psql(&format!("DELETE FROM docshard_catalog.placements WHERE collection_id = {id} AND shard_id <> 1"));
     let found = check(&cluster, "'test'");

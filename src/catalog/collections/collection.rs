@@ -151,7 +151,7 @@ pub fn set_sampling(name: &str, every_us: Option<i64>) -> Result<Option<i64>> {
 /// Errors: `ConflictingOperationInProgress`, `LockTimeout`; the shards' errors.
 pub fn drop(name: &str) -> Result<bool> {
     check_may_change()?;
-    namespace::split(name)?;
+    check_name(name)?;
     if views::drop(name)? {
         return Ok(true);
     }
@@ -160,9 +160,17 @@ pub fn drop(name: &str) -> Result<bool> {
     Ok(dropped)
 }
 
+/// Checks a name, which may be that of a copy: one that is left, as from a restored catalog, can be dropped.
+fn check_name(name: &str) -> Result<()> {
+    if !collections::is_copy(name)? {
+        namespace::split(name)?;
+    }
+    Ok(())
+}
+
 /// As [`drop`] for a collection, but keeps its zone ranges.
 pub(super) fn drop_but_zones(name: &str) -> Result<bool> {
-    namespace::split(name)?;
+    check_name(name)?;
     let locked = match move_exclusion::lock(name) {
         Err(error) if error.sqlstate == Kind::NamespaceNotFound.sqlstate() => return Ok(false),
         locked => locked?,
@@ -177,6 +185,8 @@ pub(super) fn drop_but_zones(name: &str) -> Result<bool> {
 
 /// Drops the collection's tables and deletes it from the catalog. Returns the unreachable shards, where the table is dropped later.
 fn take_away(id: i32, name: &str) -> Result<Vec<String>> {
+    // A change of grants changes the tables' privileges.
+    access::lock_shared()?;
     let late = pending_drops::drop_everywhere(&placements::shards(id)?, Dropped::Collection(id), name)?;
     collections::delete(id)?;
     Ok(late)

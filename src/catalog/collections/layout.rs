@@ -13,6 +13,7 @@ use super::collection::{Options, insert_row, lay_out};
 use super::rename::move_rights;
 use super::sharding::{self, ShardOptions};
 use super::{databases, namespace, zones};
+use crate::catalog::cluster::access;
 use crate::catalog::cluster::nodes::{call_on, call_on_all};
 use crate::catalog::cluster::pending_drops::{self, Dropped};
 use crate::catalog::{cache, change};
@@ -241,6 +242,8 @@ fn stored(index: &Index) -> StoredIndex {
 /// # Errors
 /// `OperationFailed` if a shard has another version of the copy than the catalog; `LockTimeout`; the shards' errors.
 pub fn replace(of: &Collection, copy: &Copy, layout: &Layout) -> Result<()> {
+    // A change of grants changes the privileges of the tables that are dropped.
+    access::lock_shared()?;
     let version = change::next_version(copy.id)?;
     let shards = layout.shards();
     for shard in shards.iter().map(|id| cache::shard(*id)).collect::<Result<Vec<Rc<_>>>>()? {

@@ -3,9 +3,11 @@
 
 use crate::catalog::cache;
 use crate::pg::error::Result;
+use crate::pg::transaction::subtransaction;
 use crate::router::dispatch::reading;
 use crate::router::fresh_map::with_fresh_map;
 use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::error::{Kind, error};
 use docshard_core::routing::model::Collection;
 use docshard_core::routing::plan::conditions::Conditions;
 use docshard_core::routing::plan::destination::{self, Destination};
@@ -35,20 +37,35 @@ pub fn find(namespace: &str, except: &HashSet<ShardId>) -> Result<Vec<Foreign>> 
 fn read(collection: &Collection, except: &HashSet<ShardId>) -> Result<Vec<Foreign>> {
     let mut destinations = destination::placed(collection)?;
     destinations.retain(|one| !except.contains(&one.shard));
-    let asked = destinations.into_iter().filter_map(|one| Some((one, statement(collection, one.shard)?)));
-    let (destinations, statements): (Vec<Destination>, Vec<Statement>) = asked.unzip();
-    let streams = reading::read_each(collection, &destinations, &statements)?;
     let mut found = Vec::new();
-    for (destination, mut stream) in destinations.iter().zip(streams) {
-        let mut keys = Vec::new();
-        while let Some(row) = stream.next_row()? {
-            keys.push(collection.key.bound_to_json(row.bytes(0)));
-        }
+    for destination in destinations {
+        let Some(statement) = statement(collection, destination.shard) else { continue };
+        let keys = probe(collection, destination, &statement)?;
         if !keys.is_empty() {
             found.push(Foreign { shard: cache::shard(destination.shard)?.name.clone(), keys });
         }
     }
     Ok(found)
+}
+
+/// Reads the keys in a subtransaction that is rolled back, which releases the table's lock. So a lock is never kept while another is waited for:
+/// that could be a deadlock with a drop or a change of layout.
+fn probe(collection: &Collection, destination: Destination, statement: &Statement) -> Result<Vec<Json>> {
+    let mut found = None;
+    let ended = subtransaction::attempt(|| {
+        let mut keys = Vec::new();
+        for mut stream in reading::read_each(collection, &[destination], std::slice::from_ref(statement))? {
+            while let Some(row) = stream.next_row()? {
+                keys.push(collection.key.bound_to_json(row.bytes(0)));
+            }
+        }
+        found = Some(keys);
+        Err::<(), _>(error!(Kind::InternalError, "the subtransaction is rolled back"))
+    });
+    match found {
+        Some(keys) => Ok(keys),
+        None => ended.map(|()| Vec::new()),
+    }
 }
 
 /// The statement that reads the first key of each range that a shard does not own; None if it owns all.

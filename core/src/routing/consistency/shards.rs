@@ -29,7 +29,8 @@ struct Placed {
 #[derive(Clone, Debug)]
 struct Relation {
     is_valid: bool,
-    definition: String,
+    /// the trees of its expressions and its predicate
+    expressions: String,
 }
 
 /// What a shard reports of itself: the answer to `DescribeShard`.
@@ -114,7 +115,7 @@ impl Report {
         }
         for row in rows("indexes") {
             let (Some(collection), Some(name)) = (number(&row[0]), text(&row[1])) else { continue };
-            let relation = Relation { is_valid: row[2] == true, definition: text(&row[3]).unwrap_or_default() };
+            let relation = Relation { is_valid: row[2] == true, expressions: text(&row[3]).unwrap_or_default() };
             read.indexes.entry(collection).or_default().insert(name, relation);
         }
         Ok(read)
@@ -180,11 +181,18 @@ pub fn compare(of: &Recorded, shard: Shard<'_>) -> Vec<Finding> {
         return vec![finding.repaired_by(Repair::new("drop_orphaned_relation", [shard.name, &table]))];
     }
     let (Some(placed), Some(privileges)) = (placed, privileges) else {
-        let lacks = if privileges.is_none() { "table" } else { "version" };
+        const KIND: &str = "MissingLocalCollection";
+        let details = |finding: Finding| finding.with("relation", table).with("version", version);
+        if privileges.is_some() {
+            let finding =
+                details(shard.finding(KIND, of, "the shard has a table, but no version of the collection".to_owned()));
+            return vec![
+                finding.without_repair("whose table it is, is not known there: restore the shard from a backup"),
+            ];
+        }
         let description =
-            format!("the shard has no {lacks} of the collection; the repair creates an empty one, documents are lost");
-        let finding = shard.finding("MissingLocalCollection", of, description).with("relation", table);
-        return vec![shard.adopted(finding.with("version", version))];
+            "the shard has no table of the collection; the repair creates an empty one, documents are lost";
+        return vec![shard.adopted(details(shard.finding(KIND, of, description.to_owned())))];
     };
     if placed.version != version && of.decided.get(&shard.id) != Some(&placed.version) {
         return vec![version_mismatch(of, shard, placed.version, version)];
@@ -209,9 +217,10 @@ fn version_mismatch(of: &Recorded, shard: Shard<'_>, found: i64, version: i64) -
         .without_repair("the catalog is the older one: restore the router's latest state")
 }
 
-/// The text of an index's definition in PostgreSQL's.
-fn in_definition(text: &str) -> String {
-    format!("'{}'::text", text.replace('\'', "''"))
+/// A text in the tree of an expression, which has each byte as a signed number.
+fn in_tree(text: &str) -> String {
+    let bytes: Vec<String> = text.bytes().map(|byte| byte.cast_signed().to_string()).collect();
+    format!(" {} ]", bytes.join(" "))
 }
 
 fn compare_indexes(of: &Recorded, shard: Shard<'_>) -> Vec<Finding> {
@@ -240,9 +249,9 @@ fn compare_indexes(of: &Recorded, shard: Shard<'_>) -> Vec<Finding> {
         let relations = names::relations(index.id, &index.keys, index.unique);
         let texts = std::iter::once(index.definition.as_str())
             .chain(index.partial.as_deref().map(|partial| partial.text.as_str()));
-        let texts: Vec<String> = texts.map(in_definition).collect();
+        let texts: Vec<String> = texts.map(in_tree).collect();
         let differs = |relation: &&String| {
-            present.get(*relation).is_some_and(|found| texts.iter().any(|text| !found.definition.contains(text)))
+            present.get(*relation).is_some_and(|found| texts.iter().any(|text| !found.expressions.contains(text)))
         };
         let missing: Vec<&String> = relations.iter().filter(|relation| !is_valid(relation)).collect();
         let different: Vec<&String> = relations.iter().filter(differs).collect();
@@ -347,7 +356,7 @@ mod tests {
 
     /// The report of a shard at which all is well.
     fn report() -> Json {
-        let index = "CREATE INDEX i5 ON docshard_data.c3 (docshard_internal.index_key(doc, '{\"it''s\": 1}'::text, 0))";
+        let index = format!("({{FUNCEXPR {{CONST :constvalue 15 [ 60 0 0 0{}}}}})", in_tree(r#"{"it's": 1}"#));
         json!({
             "prepared": null, "captures": null, "moveTables": null,
             "placed": [[3, 77, 9, "V"]],
@@ -377,7 +386,7 @@ mod tests {
         let grant = || Some("SELECT docshard.grant_access('r')".to_owned());
         let behind = "ShardCatalogCacheCollectionMetadataMismatch";
         for (field, value, kind, repair) in [
-            ("placed", json!(null), "MissingLocalCollection", adopt()),
+            ("placed", json!(null), "MissingLocalCollection", None),
             ("tables", json!(null), "MissingLocalCollection", adopt()),
             ("placed", json!([[3, 78, 9, "V"]]), "CollectionUUIDMismatch", drop()),
             ("placed", json!([[3, 77, 8, "V"]]), behind, adopt()),
@@ -407,7 +416,7 @@ mod tests {
             }
         }
         let mut different = report();
-        different["indexes"][2][3] = "CREATE INDEX i5 ON docshard_data.c3 (id)".into();
+        different["indexes"][2][3] = "".into();
         assert_eq!(found(&of, &different, false), [("InconsistentIndex", compact())]);
     }
 

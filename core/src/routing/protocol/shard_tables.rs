@@ -196,7 +196,8 @@ shard_statements! {
     }
 
     /// What the shard has of one collection or of all, as JSON: versions, tables with the privileges of roles, indexes; and of moves and
-    /// changes of layout: prepared transactions, captures, tables, whose names a regular expression describes.
+    /// changes of layout: prepared transactions, captures, tables, whose names a regular expression describes. Expressions of indexes are
+    /// PostgreSQL's trees of them: to print one as SQL opens the table, and fails if it is just being dropped.
     DescribeShard<'a> { collection: Option<i32>, move_tables: &'a str } -> Option<Vec<u8>> {
         "SELECT pg_catalog.json_build_object( \
            'prepared', (SELECT pg_catalog.json_agg(gid) FROM pg_catalog.pg_prepared_xacts \
@@ -214,7 +215,7 @@ shard_statements! {
              FROM pg_catalog.pg_class c WHERE c.relnamespace = 'docshard_data'::pg_catalog.regnamespace AND c.relkind = 'r' \
                AND CASE WHEN $1::pg_catalog.int4 IS NULL THEN c.relname ~ '^c[0-9]{1,9}$' ELSE c.relname = 'c' || $1::pg_catalog.int4 END), \
            'indexes', (SELECT pg_catalog.json_agg(pg_catalog.json_build_array(pg_catalog.substr(c.relname, 2)::int4, i.relname, \
-               x.indisvalid, pg_catalog.pg_get_indexdef(i.oid))) \
+               x.indisvalid, coalesce(x.indexprs::pg_catalog.text, '') || coalesce(x.indpred::pg_catalog.text, ''))) \
              FROM pg_catalog.pg_index x JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid JOIN pg_catalog.pg_class c ON c.oid = x.indrelid \
              WHERE c.relnamespace = 'docshard_data'::pg_catalog.regnamespace AND c.relkind = 'r' \
                AND CASE WHEN $1::pg_catalog.int4 IS NULL THEN c.relname ~ '^c[0-9]{1,9}$' ELSE c.relname = 'c' || $1::pg_catalog.int4 END) \
