@@ -3,9 +3,9 @@
 //! Loads are rates that the shards have smoothed. After a move the donor's rate falls at once, but the recipient's rises slowly; so both
 //! *settle* for [`SETTLE`], in which no other move for load changes them.
 
-use super::Balancer;
 use super::view::View;
 use crate::catalog::cluster::nodes::{read_call_on, read_calls_at_once};
+use crate::catalog::cluster::shard::Shard;
 use crate::catalog::collections::loads::{self, Loads};
 use crate::pg::transaction;
 use docshard_core::cluster::chunk_map::ShardId;
@@ -37,33 +37,31 @@ impl Measured {
     pub(super) fn is_settling(&self, shard: ShardId) -> bool {
         self.settling.get(&shard).is_some_and(|since| since.elapsed() < SETTLE)
     }
-}
 
-impl Balancer {
-    /// Measures the loads of all chunks. A shard that does not tell has no load; what is wrong with it is reported where sizes are
-    /// measured.
-    pub(super) fn measure_loads(&mut self, view: &mut View) {
+    /// Measures the loads of all chunks at these shards. A shard whose load cannot be read takes part in no move for load; what is wrong with
+    /// it is reported where sizes are measured.
+    pub(super) fn measure(&mut self, view: &mut View, asked: &[Rc<Shard>]) {
         if !view.by_load {
             return;
         }
-        self.loads.settling.retain(|_, since| since.elapsed() < SETTLE);
-        if self.loads.at.is_none_or(|at| at.elapsed() >= FRESH) {
+        self.settling.retain(|_, since| since.elapsed() < SETTLE);
+        if self.at.is_none_or(|at| at.elapsed() >= FRESH) {
             let call = loads::call(view.shards.len());
-            let awake: Vec<_> = view.shards.iter().filter(|shard| !self.is_resting(&shard.id)).collect();
-            let asked: Vec<_> = awake.iter().map(|shard| (&***shard, call)).collect();
+            let calls: Vec<_> = asked.iter().map(|shard| (&**shard, call)).collect();
             let mut measured = Loads::default();
-            if let Ok(answers) = transaction::run(|| read_calls_at_once(&asked)) {
-                awake.iter().zip(answers).for_each(|(shard, found)| measured.add(shard, &view.collections, found));
+            if let Ok(answers) = transaction::run(|| read_calls_at_once(&calls)) {
+                asked.iter().zip(answers).for_each(|(shard, found)| measured.add(shard, &view.collections, found));
             } else {
                 // One by one, as one shard may be of an earlier release, or not preload docshard.
-                for shard in awake {
-                    if let Ok(found) = transaction::run(|| read_call_on(shard, &call)) {
-                        measured.add(shard, &view.collections, found);
+                for shard in asked {
+                    match transaction::run(|| read_call_on(shard, &call)) {
+                        Ok(found) => measured.add(shard, &view.collections, found),
+                        Err(_) => drop(self.settling.insert(shard.id, Instant::now())),
                     }
                 }
             }
-            (self.loads.loads, self.loads.at) = (Rc::new(measured), Some(Instant::now()));
+            (self.loads, self.at) = (Rc::new(measured), Some(Instant::now()));
         }
-        view.loads = Rc::clone(&self.loads.loads);
+        view.loads = Rc::clone(&self.loads);
     }
 }

@@ -106,6 +106,11 @@ impl Balancer {
         self.pairs.hasten();
     }
 
+    fn measure_loads(&mut self, view: &mut View) {
+        let asked: Vec<_> = view.shards.iter().filter(|shard| !self.is_resting(&shard.id)).cloned().collect();
+        self.loads.measure(view, &asked);
+    }
+
     fn work(&mut self) -> Result<bool> {
         if let Err(error) = migration::recovery::recover() {
             self.note(&error, "recovering moves: ");

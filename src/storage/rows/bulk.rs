@@ -177,25 +177,23 @@ pub fn log_pages(table: pg_sys::Oid, places: Places<'_>) {
 #[pgrx::pg_schema]
 mod tests {
     use super::*;
-    use pgrx::{Spi, pg_test};
-
-    fn table() -> pg_sys::Oid {
-        Spi::get_one("SELECT \"table\"::regclass::oid FROM docshard.collections WHERE namespace = 'bulk.t'")
-            .unwrap()
-            .unwrap()
-    }
+    use crate::pg::spi;
+    use pgrx::pg_test;
 
     #[pg_test]
     fn a_collection_is_plain_until_it_has_a_trigger_of_a_user() {
-        Spi::run("SELECT docshard.insert_one('bulk.t', '{}')").unwrap();
-        assert!(is_plain(table()));
-        let relation: String =
-            Spi::get_one(&format!("SELECT '{}'::oid::regclass::text", table().to_u32())).unwrap().unwrap();
-        Spi::run("ALTER EVENT TRIGGER docshard_check_changes DISABLE").unwrap();
-        Spi::run(&format!(
-            "CREATE TRIGGER a BEFORE DELETE ON {relation} EXECUTE FUNCTION suppress_redundant_updates_trigger()"
-        ))
+        let run = |sql: &str| drop(spi::execute(sql, &[]).unwrap());
+        run("SELECT docshard.insert_one('bulk.t', '{}')");
+        let named = spi::query(
+            "SELECT \"table\", \"table\"::regclass::oid::int8 FROM docshard.collections WHERE namespace = 'bulk.t'",
+            &[],
+        )
         .unwrap();
-        assert!(!is_plain(table()));
+        let (name, table) = (named[0].text(0), pg_sys::Oid::from(u32::try_from(named[0].i64(1)).unwrap()));
+        assert!(is_plain(table));
+        run("ALTER EVENT TRIGGER docshard_check_changes DISABLE");
+        let function = "suppress_redundant_updates_trigger()";
+        run(&format!("CREATE TRIGGER a BEFORE DELETE ON {name} FOR EACH ROW EXECUTE FUNCTION {function}"));
+        assert!(!is_plain(table));
     }
 }

@@ -15,7 +15,7 @@
 //! * A settling shard, whose load a move has changed lately, takes part in no move by load: what it will have is not known yet.
 //! * Only chunks of collections that are balanced by load move or are split.
 
-use super::moves::Round;
+use super::round::Round;
 use super::state::{Cut, Reason, Split};
 use std::cmp::Reverse;
 

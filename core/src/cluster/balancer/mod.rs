@@ -39,6 +39,8 @@ mod window;
 
 mod split;
 
+mod round;
+
 mod load;
 mod moves;
 

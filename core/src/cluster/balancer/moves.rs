@@ -1,8 +1,9 @@
 //! Chooses the chunks that move, and their recipients.
 
 use super::load;
+use super::round::Round;
 use super::state::{Chunk, Cluster, Move, Reason, Split, weight};
-use super::targets::{Class, Shards, classes};
+use super::targets::{Class, classes};
 use std::cmp::Reverse;
 use std::ops::Range;
 
@@ -21,21 +22,11 @@ const TOGETHER_BYTES: u64 = 1 << 20;
 /// them all.
 const TOGETHER_CHUNKS: usize = 1000;
 
-/// The moves planned so far, and the shards that take part in them.
-pub(super) struct Round<'a> {
-    pub(super) shards: Shards<'a>,
-    /// the shard takes part in a planned move, or is unavailable
-    pub(super) busy: Vec<bool>,
-    moves: Vec<Move>,
-}
-
 /// Plans moves, no two of which share a shard, and the splits for load that must come before them.
 pub(super) fn moves(cluster: &Cluster) -> (Vec<Move>, Vec<Split>) {
-    let shards = Shards::of(cluster);
-    let busy = cluster.shards.iter().map(|shard| shard.unavailable).collect();
+    let mut round = Round::of(cluster);
     let mut classes: Vec<_> =
-        (0..cluster.collections.len()).flat_map(|collection| classes(&shards, collection)).collect();
-    let mut round = Round { shards, busy, moves: Vec::new() };
+        (0..cluster.collections.len()).flat_map(|collection| classes(&round.shards, collection)).collect();
     let balanced = |class: &Class| cluster.collections[class.collection].balance;
     for class in classes.iter().filter(|class| class.zone.is_some() && balanced(class)) {
         let astray = |round: &Round<'_>, shard: usize| !round.shards.allows(shard, class.zone);
@@ -56,20 +47,6 @@ pub(super) fn moves(cluster: &Cluster) -> (Vec<Move>, Vec<Split>) {
 }
 
 impl Round<'_> {
-    pub(super) fn push(&mut self, collection: usize, chunks: Range<usize>, from: usize, to: usize, reason: Reason) {
-        self.busy[from] = true;
-        self.busy[to] = true;
-        let shards = &self.shards.cluster.shards;
-        let (from, to) = (shards[from].id, shards[to].id);
-        self.moves.push(Move { collection, chunks, from, to, reason });
-    }
-
-    /// True unless moves of the collection between the two shards failed lately.
-    pub(super) fn may_exchange(&self, collection: usize, from: usize, to: usize) -> bool {
-        let Cluster { shards, collections } = self.shards.cluster;
-        !collections[collection].resting.contains(&(shards[from].id, shards[to].id))
-    }
-
     /// The chunk and the tiny neighbours that move with it, up to the recipient's target.
     fn together(&self, class: &Class, chunk: usize, to: usize) -> Range<usize> {
         let chunks = &self.shards.cluster.collections[class.collection].chunks;
