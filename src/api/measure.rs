@@ -33,6 +33,7 @@ fn storage_space(
     TableIterator::once((space.documents, space.stored, space.indexes, space.free))
 }
 
+#[allow(clippy::type_complexity, reason = "the columns of the SQL function")]
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, strict, requires = ["catalog"])]
 fn sampled_accesses(
     most: i32,

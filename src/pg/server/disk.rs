@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 
 /// The folder of the tables of a tablespace, in the data directory, in which a server's processes work.
 fn folder(tablespace: pg_sys::Oid) -> String {
-    if tablespace == pg_sys::Oid::from(pg_sys::DEFAULTTABLESPACE_OID) {
+    if tablespace == pg_sys::DEFAULTTABLESPACE_OID {
         return "base".to_owned();
     }
     format!("pg_tblspc/{}", tablespace.to_u32())

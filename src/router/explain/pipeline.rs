@@ -55,7 +55,7 @@ pub fn explain(namespace: &str, explained: &ExplainedPipeline<'_>, verbosity: Ve
             }
             return Ok(answer);
         };
-        let search = session::search(&collection, query)?;
+        let search = session::counted_search(&collection, query)?;
         execute::unless_declined(Allowed::AllToExplain(&session::declined()), |allowed| {
             let planned = pipeline::plan(&search, options, (rest, explained.execution.on_disk), allowed)?;
             explained.by_plan(&search, &planned, verbosity)

@@ -115,7 +115,7 @@ pub fn explain(namespace: &str, query: &Query, explained: Explained<'_>, verbosi
         let Some(collection) = collection else {
             return explain_without_shards(namespace, query, explained, verbosity);
         };
-        let search = session::search(&collection, query)?;
+        let search = session::counted_search(&collection, query)?;
         let plan = explained.plan(&search, Allowed::AllToExplain(&session::declined()))?;
         let may_decline = matches!(plan.path, AccessPath::IndexRange { .. });
         let otherwise = may_decline.then(|| explained.plan(&search, Allowed::Planned)).transpose()?;
@@ -155,7 +155,7 @@ pub fn explain(namespace: &str, query: &Query, explained: Explained<'_>, verbosi
 /// Returns which shards a find would go to, and why, without asking any; None if the collection does not exist.
 pub fn targets_of_find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Option<Json>> {
     let Some(collection) = cache::find(namespace)? else { return Ok(None) };
-    let search = session::search(&collection, query)?;
+    let search = session::counted_search(&collection, query)?;
     let plan = plan::find(&search, options, Allowed::AllToExplain(&session::declined()))?;
     Ok(Some(targets(&search, Explained::Read(Read::Find(options)).stage(&plan), &plan)))
 }
