@@ -80,7 +80,7 @@ fn a_disk_that_becomes_full_ends_a_change_cleanly() {
     shard.psql("GRANT CREATE ON TABLESPACE small TO PUBLIC");
     shard.psql("ALTER DATABASE postgres SET default_tablespace = 'small'");
     run(&cluster, "SELECT docshard.stop_balancer(); SELECT docshard.enable_sharding('test', 'shard0')");
-    let documents = "SELECT jsonb_build_object('_id', i, 'text', (SELECT string_agg(md5(random()::text || i), '') FROM generate_series(1, 60)))";
+    let documents = "SELECT jsonb_build_object('_id', i, 'text', (SELECT string_agg(md5(random()::text || g), '') FROM generate_series(1, 60) g))";
     run(&cluster, &format!("SELECT docshard.insert_select('{NS}', $${documents} FROM generate_series(1, 9000) i$$)"));
     run(&cluster, "SELECT docshard.insert_one('test.beside', '{\"_id\": 1}')");
     let mut client = cluster.router.client();
