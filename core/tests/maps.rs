@@ -400,6 +400,31 @@ fn ranges_narrow_as_far_as_the_key_allows() {
     }
 }
 
+/// The bounds of chunks, and of zones, usually are a prefix with MinKey behind it.
+#[test]
+fn a_range_does_not_touch_the_chunk_that_ends_where_it_begins() {
+    for (pattern, filter, shards) in [
+        (json!({"a": 1, "b": 1}), json!({"a": 5}), vec![2]),
+        (json!({"a": 1, "b": 1}), json!({"a": {"$in": [5, 7]}}), vec![2, 3]),
+        (json!({"a": 1, "b": 1}), json!({"a": {"$gte": 5}}), vec![2, 3]),
+        (json!({"a": 1, "b": 1}), json!({"a": {"$gte": 5, "$lt": 7}}), vec![2]),
+        (json!({"a": 1, "b": 1}), json!({"a": 5, "b": {"$gt": 1}}), vec![2]),
+        (json!({"a": 1, "b": 1}), json!({"a": {"$gt": 4}}), vec![1, 2, 3]),
+        (json!({"a": 1, "b": "hashed"}), json!({"a": 7, "b": {"$gt": 1}}), vec![3]),
+        (json!({"a": 1, "b": 1, "c": 1}), json!({"a": 5, "c": 1}), vec![2]),
+    ] {
+        let key = KeyPattern::parse(&pattern).unwrap();
+        let bound = |a: i64| key.bound_from_json(&json!({"a": a})).unwrap();
+        let bounds = [key.min_bound(), bound(5), bound(7), key.max_bound()];
+        let chunks = bounds.windows(2).zip(1..);
+        let chunks = chunks.map(|(ends, shard)| Chunk { min: ends[0].clone(), max: ends[1].clone(), shard });
+        let map = ChunkMap::new(chunks).unwrap();
+        let found = map.targets(&key_ranges(&key, &Filter::parse(&filter).unwrap()));
+        let found: Vec<_> = found.iter().map(|target| target.shard).collect();
+        assert_eq!(found, shards, "{pattern} {filter}");
+    }
+}
+
 #[test]
 fn too_many_ranges_are_widened() {
     let many: Vec<Json> = (0..2000).map(|n| json!(2 * n)).collect();

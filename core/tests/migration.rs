@@ -88,7 +88,9 @@ impl World {
                 self.staged = false;
                 self.set(State::Done);
             }
-            Action::Lost | Action::GiveUp | Action::Follow | Action::InDoubt => panic!("lost: {self:?}"),
+            Action::Lost | Action::GiveUp | Action::Follow | Action::RollBackDonor | Action::InDoubt => {
+                panic!("lost: {self:?}")
+            }
             Action::Nothing => return false,
         }
         true

@@ -230,10 +230,11 @@ fn tests_that_the_security_page_names_exist() {
         let exists = match code.split_once("::") {
             Some((file, _)) if file.contains('<') => continue,
             Some((file, test)) => {
-                [format!("tests/tests/{file}.rs"), format!("tests/tests/{file}/main.rs")].iter().any(|path| {
-                    fs::read_to_string(project.join(path))
-                        .is_ok_and(|source| source.contains(&format!("#[test]\nfn {test}()")))
-                })
+                let mut files = vec![project.join(format!("tests/tests/{file}.rs"))];
+                let folder = fs::read_dir(project.join("tests/tests").join(file)).into_iter().flatten();
+                files.extend(folder.map(|entry| entry.unwrap().path()));
+                let definition = format!("#[test]\nfn {test}()");
+                files.iter().any(|path| fs::read_to_string(path).is_ok_and(|source| source.contains(&definition)))
             }
             None if code.ends_with(".sql") => project.join("pg_regress/sql").join(code).exists(),
             None => continue,

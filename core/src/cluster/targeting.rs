@@ -10,10 +10,11 @@ pub mod point;
 
 use super::chunk_map::ChunkMap;
 use crate::query::filter::Filter;
-use crate::values::key::encode::{encode_hash, hash_encoded};
+use crate::values::key::encode::{encode_hash, hash_encoded, split_first};
 use crate::values::key::pattern::FieldKind;
 use crate::values::key::{KeyPattern, KeyRange, KeyRanges};
 use crate::values::order::Class;
+use std::iter;
 
 /// Largest number of ranges. More are merged into wider ones: sending them costs more than it saves.
 const MAX_RANGES: usize = 1000;
@@ -64,7 +65,8 @@ fn compound_ranges(pattern: &KeyPattern, ranges_of: impl Fn(&str) -> KeyRanges) 
         return KeyRanges::all();
     }
     let mut prefixes = vec![Vec::new()];
-    for (path, kind) in &pattern.fields {
+    for (at, (path, kind)) in pattern.fields.iter().enumerate() {
+        let left = pattern.fields.len() - at;
         let ranges = ranges_of(path);
         if ranges.is_none() {
             return KeyRanges::none();
@@ -90,12 +92,13 @@ fn compound_ranges(pattern: &KeyPattern, ranges_of: impl Fn(&str) -> KeyRanges) 
                 let ranges = if fits { ranges } else { hull };
                 let below = |prefix: &Vec<u8>| {
                     let prefix = prefix.clone();
-                    ranges.as_slice().iter().map(move |range| range.under(&prefix)).collect::<Vec<_>>()
+                    ranges.as_slice().iter().map(move |range| range_under(range, &prefix, left)).collect::<Vec<_>>()
                 };
                 return KeyRanges::new(prefixes.iter().flat_map(below).collect());
             }
             (FieldKind::Hashed, _) => {
-                return KeyRanges::new(prefixes.iter().map(|prefix| KeyRange::all().under(prefix)).collect());
+                let all = |prefix: &Vec<u8>| range_under(&KeyRange::all(), prefix, left);
+                return KeyRanges::new(prefixes.iter().map(all).collect());
             }
         }
     }
@@ -103,6 +106,22 @@ fn compound_ranges(pattern: &KeyPattern, ranges_of: impl Fn(&str) -> KeyRanges) 
         return prefixes.pop().map_or_else(KeyRanges::none, KeyRanges::point);
     }
     KeyRanges::new(prefixes.iter().map(|key| KeyRange::point(key)).collect())
+}
+
+/// The keys that consist of the prefix, an encoding in the range, and further fields; `left` is the number of fields after the prefix.
+///
+/// A lower bound that ends with a field is continued by MinKey in each field that follows, as the bounds of chunks are. No key lies between. Without
+/// this the range would touch the chunk that ends there.
+fn range_under(range: &KeyRange, prefix: &[u8], left: usize) -> KeyRange {
+    let mut range = range.under(prefix);
+    let missing = match &range.lo[prefix.len()..] {
+        [] if prefix.is_empty() => 0,
+        [] => left,
+        field if split_first(field).is_some_and(|(_, rest)| rest.is_empty()) => left - 1,
+        _ => 0,
+    };
+    range.lo.extend(iter::repeat_n(Class::MinKey as u8, missing));
+    range
 }
 
 fn append(key: &mut Vec<u8>, value: &[u8], kind: FieldKind) {

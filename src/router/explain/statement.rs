@@ -97,6 +97,14 @@ impl Explained<'_> {
         }
     }
 
+    /// Shards count a read by its statement, and a write where it is executed.
+    fn search<'a>(self, collection: &'a Collection, query: &'a Query) -> Result<Search<'a>> {
+        match self {
+            Self::Read(_) => session::counted_search(collection, query),
+            Self::Write { .. } => session::search(collection, query),
+        }
+    }
+
     fn plan(self, search: &Search<'_>, allowed: Allowed<'_>) -> Result<Plan> {
         match self {
             Self::Read(read) => read.plan(search, allowed),
@@ -115,7 +123,7 @@ pub fn explain(namespace: &str, query: &Query, explained: Explained<'_>, verbosi
         let Some(collection) = collection else {
             return explain_without_shards(namespace, query, explained, verbosity);
         };
-        let search = session::counted_search(&collection, query)?;
+        let search = explained.search(&collection, query)?;
         let plan = explained.plan(&search, Allowed::AllToExplain(&session::declined()))?;
         let may_decline = matches!(plan.path, AccessPath::IndexRange { .. });
         let otherwise = may_decline.then(|| explained.plan(&search, Allowed::Planned)).transpose()?;
