@@ -458,6 +458,7 @@ kinds! {
     NoSuchReshardCollection = 339, UNDEFINED_OBJECT;
     ReshardCollectionCommitted = 340, OBJECT_NOT_IN_PREREQUISITE_STATE;
     ReshardCollectionAborted = 341, QUERY_CANCELED;
+    ReshardingCriticalSectionTimeout = 342, LOCK_NOT_AVAILABLE;
     MergeStageNoMatchingDocument = 13113, UNDEFINED_OBJECT;
     MaxSubPipelineDepthExceeded = 232, STATEMENT_TOO_COMPLEX;
     MissingSortKeyShard = 169, INVALID_PARAMETER_VALUE;

@@ -51,6 +51,12 @@ fn interval(options: &Arguments<'_>) -> Result<Option<i64>> {
 fn shown(every_us: Option<i64>) -> Json {
     match every_us {
         None => json!({"mode": "off"}),
-        Some(every_us) => json!({"mode": "full", "samplesPerSecond": 1e6 / every_us as f64}),
+        Some(every_us) => json!({"mode": "full", "samplesPerSecond": rate(every_us)}),
     }
+}
+
+/// The rate for which [`interval`] has chosen the number of microseconds: the whole number if there is one.
+fn rate(every_us: i64) -> f64 {
+    let (least, below) = (1e6 / every_us as f64, 1e6 / (every_us - 1) as f64);
+    if least.ceil() < below { least.ceil() } else { (least * 1000.0).round() / 1000.0 }
 }

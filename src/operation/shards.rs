@@ -10,7 +10,7 @@ use crate::migration::{MoveRequest, jobs, lost};
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
 use crate::worker;
-use docshard_core::error::{Kind, bail, error};
+use docshard_core::error::{Kind, bail, ensure, error};
 use serde_json::{Value as Json, json};
 
 pub fn add(conn: &str, options: &Arguments<'_>) -> Result<Json> {
@@ -80,7 +80,10 @@ fn note(remaining: &Remaining) -> Option<&'static str> {
 }
 
 fn counts(remaining: &Remaining) -> Json {
-    json!({"chunks": remaining.chunks, "dbs": remaining.databases.len()})
+    json!({
+        "chunks": remaining.chunks, "collectionsToMove": remaining.collections.len(), "dbs": remaining.databases.len(),
+        "jumboChunks": remaining.jumbo,
+    })
 }
 
 /// Begins to drain a shard, which stays until [`commit_removal`]; nothing happens if it is being drained.
@@ -129,6 +132,11 @@ pub fn all_draining() -> Result<Json> {
 /// Removes a shard that has been drained.
 pub fn commit_removal(name: &str) -> Result<Json> {
     check_may_change()?;
+    ensure!(
+        cache::shard_named(name)?.draining,
+        Kind::ConflictingOperationInProgress,
+        "shard {name} is not currently draining"
+    );
     let remaining = remove::remaining(name)?;
     if !remaining.is_nothing() {
         bail!(

@@ -391,10 +391,13 @@ pub const RESHARD_COLLECTION_COMMAND: Fields = &[
         may("_presetReshardedChunks", Array).refused(),
         may("implicitlyCreateIndex", Bool),
     ],
+    VERIFYING,
 ];
+/// The copy is always compared with the original.
+const VERIFYING: &[Field] = &[may("performVerification", Bool)];
 pub const REFINE_COMMAND: Fields = &[&[must("key", Order), may("enforceUniquenessCheck", Bool)], CHANGING];
-pub const UNSHARD_COMMAND: Fields = &[&[may("toShard", String)], CHANGING];
-pub const MOVE_COLLECTION_COMMAND: Fields = &[&[must("toShard", String)], CHANGING];
+pub const UNSHARD_COMMAND: Fields = &[&[may("toShard", String)], CHANGING, VERIFYING];
+pub const MOVE_COLLECTION_COMMAND: Fields = &[&[must("toShard", String)], CHANGING, VERIFYING];
 /// What is analysed, and how many documents are read.
 const ANALYZING: &[Field] = &[
     may("keyCharacteristics", Bool).or_true(),

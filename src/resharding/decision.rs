@@ -330,9 +330,12 @@ fn too_late() -> Error {
 }
 
 fn gave_up() -> Error {
-    error!(Kind::LockTimeout, "gave up: writers or readers would have waited for longer than docshard.max_write_stall")
-        .with_hint(
-            "Try again at a time of fewer writes, raise docshard.max_write_stall or the option commitTimeoutMS, or call \
+    error!(
+        Kind::ReshardingCriticalSectionTimeout,
+        "gave up: writers or readers would have waited for longer than docshard.max_write_stall"
+    )
+    .with_hint(
+        "Try again at a time of fewer writes, raise docshard.max_write_stall or the option commitTimeoutMS, or call \
              docshard.commit_reshard_collection() while it runs: it lets writers wait.",
-        )
+    )
 }

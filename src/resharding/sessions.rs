@@ -245,6 +245,6 @@ impl Sessions {
 /// The error of a change that has waited too long for these writers.
 pub(super) fn blocked_by(writers: &Writers) -> Error {
     let whom = writers.values().map(String::as_str).collect::<Vec<_>>().join(", ");
-    error!(Kind::LockTimeout, "gave up waiting for transactions that use the collection: {whom}")
+    error!(Kind::ReshardingCriticalSectionTimeout, "gave up waiting for transactions that use the collection: {whom}")
         .with_hint("Wait until they have ended, or raise the option commitTimeoutMS, and try again.")
 }

@@ -269,19 +269,12 @@ fn write_databases(
             write_collection(out, shards, collection, reported, verbose);
             for change in changes.iter().filter(|change| change.namespace == collection.namespace) {
                 let store::resharding::Running { command, step, documents, estimated, .. } = change;
-                let left = time_left(change).map_or_else(String::new, |seconds| format!(", about {seconds} s left"));
+                let left = change.time_left().map_or_else(String::new, |seconds| format!(", about {seconds} s left"));
                 line!(out, "      {command}: {step}, {documents} of about {estimated} documents copied{left}");
             }
         }
     }
     Ok(())
-}
-
-/// The estimated seconds until all documents are copied; None if they cannot be estimated.
-fn time_left(change: &store::resharding::Running) -> Option<i64> {
-    let store::resharding::Running { step, documents, estimated, seconds, .. } = change;
-    let may_tell = step == "cloning" && *documents > 0 && *seconds > 0 && documents < estimated;
-    may_tell.then(|| (estimated - documents).saturating_mul(*seconds) / documents)
 }
 
 fn write_collection(

@@ -80,6 +80,11 @@ statements! {
         run "SELECT pg_catalog.count(*) FROM docshard_catalog.chunks WHERE shard_id = $1"
     }
 
+    /// The number of a shard's chunks that are marked as jumbo.
+    pub fn count_of_jumbo(shard: ShardId) -> i64 {
+        run "SELECT pg_catalog.count(*) FROM docshard_catalog.chunks WHERE shard_id = $1 AND jumbo"
+    }
+
     /// True if there is a chunk with these bounds and this owner.
     pub fn exists(collection: i32, chunk: &Chunk) -> bool {
         run "SELECT FROM docshard_catalog.chunks WHERE collection_id = $1 AND min = $2 AND max = $3 AND shard_id = $4",

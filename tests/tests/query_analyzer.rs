@@ -176,11 +176,21 @@ fn a_configuration_is_checked() {
         let detail = error.as_db_error().and_then(|error| error.detail()).unwrap_or_default().to_owned();
         assert!(detail.contains(wanted), "{ns} {options}: {error:?}");
     }
-    let command = format!(r#"{{"configureQueryAnalyzer": "{NS}", "mode": "full", "samplesPerSecond": 5}}"#);
-    let reply: Value = cluster.router.value(&format!("SELECT docshard.run_command('admin', '{command}')"));
+    let run = |rate: f64| -> Value {
+        let command = format!(r#"{{"configureQueryAnalyzer": "{NS}", "mode": "full", "samplesPerSecond": {rate}}}"#);
+        cluster.router.value(&format!("SELECT docshard.run_command('admin', '{command}')"))
+    };
+    let reply = run(5.0);
     assert_eq!(reply["ok"], 1.0, "{reply}");
     assert_eq!(reply["oldConfiguration"]["mode"], "off");
-    assert_eq!(reply["newConfiguration"]["samplesPerSecond"], 5.0);
+    // The rate is shown as it was given.
+    let mut before = 5.0;
+    for rate in [5.0, 51.0, 700.0, 1000.0, 0.5, 3.0] {
+        let reply = run(rate);
+        let shown = ["oldConfiguration", "newConfiguration"].map(|which| reply[which]["samplesPerSecond"].as_f64());
+        assert_eq!(shown, [Some(before), Some(rate)], "{reply}");
+        before = rate;
+    }
 }
 
 /// The analysis of a key by statements that were sampled, and who may ask for it.

@@ -126,6 +126,24 @@ fn a_change_of_layout_can_be_aborted_and_cancelled() {
         let error = client.query(&format!("SELECT {statement}"), &[]).expect_err(&statement);
         assert_eq!(code(&error), "MongoDB error 338 (ReshardCollectionInProgress)", "{statement}: {error:?}");
     }
+    let shown = client
+        .query_one(
+            "SELECT docshard.aggregate('admin.$cmd.aggregate', '[{\"$currentOp\": {\"allUsers\": true}}, \
+               {\"$match\": {\"type\": \"op\", \"originatingCommand.reshardCollection\": {\"$exists\": true}}}]')::text",
+            &[],
+        )
+        .expect("an operation");
+    let shown: Value = serde_json::from_str(shown.get(0)).expect("JSON");
+    assert_eq!(
+        (&shown["ns"], &shown["originatingCommand"]["key"]),
+        (&serde_json::json!(NS), &serde_json::json!({"u": 1})),
+        "{shown}"
+    );
+    assert_eq!(
+        (&shown["coordinatorState"], &shown["opStatus"]),
+        (&serde_json::json!("cloning"), &serde_json::json!("running")),
+        "{shown}"
+    );
     let progress = client
         .query_one(
             "SELECT namespace, command, state, step, documents FROM docshard.resharding WHERE state = 'running'",
@@ -175,7 +193,7 @@ fn a_long_transaction_puts_the_decision_off() {
         .expect("a write");
     cluster.router.release("reshard.cloned");
     let error = pending.join().expect("a thread").expect_err("a transaction stays");
-    assert_eq!(code(&error), "MongoDB error 24 (LockTimeout)", "{error:?}");
+    assert_eq!(code(&error), "MongoDB error 342 (ReshardingCriticalSectionTimeout)", "{error:?}");
     writer.batch_execute("COMMIT").expect("the writer was not disturbed");
     check_clean(&cluster);
     check(&cluster, 500);
@@ -231,7 +249,7 @@ fn a_reader_that_keeps_the_decision_from_its_locks_is_named() {
         .expect("a read");
     let error = json(&mut cluster.router.client(), &reshard(r#"{"u": 1}"#, r#"{"commitTimeoutMS": 3000}"#))
         .expect_err("a reader stays");
-    assert_eq!(code(&error), "MongoDB error 24 (LockTimeout)", "{error:?}");
+    assert_eq!(code(&error), "MongoDB error 342 (ReshardingCriticalSectionTimeout)", "{error:?}");
     assert!(
         error.to_string().contains("on shard") || format!("{error:?}").contains("on shard \\\"shard1"),
         "{error:?}"

@@ -38,6 +38,8 @@ pub enum Removal {
 pub struct Remaining {
     /// chunks, and moves that are not complete
     pub chunks: i64,
+    /// those of the chunks that are marked as jumbo
+    pub jumbo: i64,
     /// the databases whose primary shard it is; the administrator must move or drop them
     pub databases: Vec<String>,
     /// unsharded collections of other databases; the administrator must move or drop them, as the balancer moves chunks only
@@ -48,6 +50,7 @@ impl Remaining {
     fn of(shard: &Shard) -> Result<Self> {
         Ok(Self {
             chunks: store::chunks::count_of_shard(shard.id)? + store::migrations::count_unfinished_at(shard.id)?,
+            jumbo: store::chunks::count_of_jumbo(shard.id)?,
             databases: store::databases::of_primary(shard.id)?,
             collections: store::collections::unsharded_away(shard.id)?,
         })
