@@ -45,9 +45,10 @@ const LOCK_PATIENCE: &CStr = c"2s";
 type Duty = (&'static str, &'static str, fn() -> Result<()>);
 
 /// The regular work besides balancing; each with its name in `balancer_status()` and the prefix of its errors.
-const DUTIES: [Duty; 8] = [
+const DUTIES: [Duty; 9] = [
     ("resolving transactions", "", || transactions::resolve_all().map(drop)),
     ("ending changes of layout", "", || resharding::recover().map(drop)),
+    ("handing over sampled statements", "", samples::hand_over),
     ("removing what moves have left", "", || migration::sweep().map(drop)),
     ("completing drops", "completing drops on shards that can be reached again: ", pending_drops::finish),
     ("changing passwords", "changing passwords: ", rotation::finish),

@@ -1,6 +1,7 @@
 //! Stores the statements that sessions have sampled, and forgets old ones: see `router::sampling`.
 
 use super::own_process::report;
+use crate::pg::error::Result;
 use crate::pg::process::mailbox;
 use crate::pg::transaction;
 use crate::store::sampled_statements;
@@ -9,6 +10,8 @@ use crate::store::sampled_statements;
 const MOST: i64 = 100_000;
 /// The most samples that a statement deletes.
 const FORGOTTEN: i64 = 10_000;
+/// The most samples that a statement gives to another collection.
+const HANDED_OVER: i64 = 10_000;
 
 /// Stores what sessions have sampled since the last call. What cannot be stored is lost.
 pub(super) fn store() {
@@ -17,6 +20,12 @@ pub(super) fn store() {
         let stored = transaction::run(|| sampled_statements::insert(&format!("[{}]", taken.join(","))));
         stored.map(drop).unwrap_or_else(|error| report(&error, "storing sampled statements: "));
     }
+}
+
+/// Gives the samples of collections with another layout to those that have replaced them.
+pub(super) fn hand_over() -> Result<()> {
+    while transaction::run(|| sampled_statements::hand_over(HANDED_OVER))? as i64 == HANDED_OVER {}
+    Ok(())
 }
 
 /// Deletes the oldest samples of collections that have too many.

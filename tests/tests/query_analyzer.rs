@@ -133,15 +133,22 @@ fn samples_stay_with_administrators_and_go_with_their_collection() {
     }
     client.batch_execute("RESET ROLE").unwrap();
     assert_eq!(samples(&cluster, 2).len(), 2);
-    // A change of layout keeps them, and goes on.
+    // A change of layout keeps them, and goes on. While writers wait for it, it does nothing to samples: there may be many.
+    let mut locking = router.client();
+    locking.batch_execute("BEGIN; LOCK TABLE docshard_catalog.sampled_statements IN SHARE MODE").unwrap();
     run(&cluster, &format!("SELECT docshard.reshard_collection('{NS}', '{{\"n\": 1, \"k\": 1}}')"));
+    let analysed: Value = router.value(&format!(
+        "SELECT docshard.analyze_shard_key('{NS}', '{{\"k\": 1}}', '{{\"keyCharacteristics\": false}}') #> '{{readDistribution,sampleSize,total}}'"
+    ));
+    assert_eq!(analysed, 2);
+    locking.batch_execute("COMMIT").unwrap();
     paced(&mut client, &find);
     assert_eq!(samples(&cluster, 3).len(), 3);
-    let of: i64 = router.value(&format!(
+    let of = format!(
         "SELECT count(*) FROM docshard_catalog.sampled_statements s JOIN docshard_catalog.collections c ON c.id = s.collection_id \
          WHERE c.namespace = '{NS}'"
-    ));
-    assert_eq!(of, 3);
+    );
+    wait_until("all belong to the new layout", LONG, || router.value::<i64>(&of) == 3);
     // Old ones are forgotten; a changed setting makes the worker look.
     run(&cluster, "UPDATE docshard_catalog.sampled_statements SET at = at - interval '6 days'");
     run(&cluster, "SELECT docshard.set_setting('samples_days', '5')");

@@ -269,7 +269,6 @@ pub fn replace(of: &Collection, copy: &Copy, layout: &Layout) -> Result<()> {
 /// Gives a copy the collection's name, and deletes the collection from the catalog.
 fn rename_copy(of: i32, copy: i32, namespace: &str) -> Result<()> {
     collections::complete_copy(copy, of)?;
-    store::sampled_statements::hand_over(of, copy)?;
     store::indexes::complete_copy(copy, of)?;
     collections::delete(of)?;
     collections::rename(copy, namespace)
