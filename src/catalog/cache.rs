@@ -79,9 +79,14 @@ pub fn require_access() -> Result<()> {
 
 /// Announces a change of the catalog: every backend checks its cached metadata again.
 pub fn announce() {
-    if let Some(relation) = store::relation(c"collections") {
+    if let Some(relation) = announced() {
         invalidation::announce(relation);
     }
+}
+
+/// The relation that [`announce`] invalidates; None without the extension.
+pub fn announced() -> Option<Oid> {
+    store::relation(c"collections")
 }
 
 /// Returns the collection, or None if no collection has that name.

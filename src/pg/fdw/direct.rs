@@ -56,6 +56,11 @@ pub(super) unsafe extern "C-unwind" fn plan(
         if !pays || !user::as_checked_user(user_of(rel), || opened.can_write(&scan.columns, &set)) {
             return false;
         }
+        // A cached plan is made anew when the answer may change.
+        if let Some(relation) = opened.watched() {
+            let global = &mut *(*root).glob;
+            global.relationOids = pg_sys::lappend_oid(global.relationOids, relation);
+        }
         let mut operands = PgList::<pg_sys::Node>::from_pg((*foreign).fdw_exprs);
         let first = operands.len();
         let set = set.into_iter().enumerate().map(|(at, column)| (column, first + at)).collect();
