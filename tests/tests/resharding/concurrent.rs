@@ -191,13 +191,32 @@ fn a_long_transaction_puts_the_decision_off() {
             "BEGIN; SELECT docshard.update_one('{NS}', '{{\"k\": 7}}', '{{\"$set\": {{\"n\": 5}}}}')"
         ))
         .expect("a write");
+    // The same request waits for the running change; a cancel of it changes nothing.
+    let mut cancelled = cluster.router.client();
+    let token = cancelled.cancel_token();
+    let joined = start(&cluster, reshard(r#"{"u": 1}"#, "{}"));
+    let impatient = thread::spawn(move || json(&mut cancelled, &reshard(r#"{"u": 1}"#, "{}")));
+    wait_until("three calls wait", LONG, || {
+        cluster
+            .router
+            .value::<i64>("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'docshard: copying test.docs'")
+            == 3
+    });
+    token.cancel_query(postgres::NoTls).expect("a cancel");
+    let error = impatient.join().expect("a thread").expect_err("it was cancelled");
+    assert_eq!(error.code().map(|code| code.code()), Some("57014"), "{error:?}");
     cluster.router.release("reshard.cloned");
+    let error = joined.join().expect("a thread").expect_err("the change is given up");
+    assert_eq!(code(&error), "MongoDB error 341 (ReshardCollectionAborted)", "{error:?}");
     let error = pending.join().expect("a thread").expect_err("a transaction stays");
     assert_eq!(code(&error), "MongoDB error 342 (ReshardingCriticalSectionTimeout)", "{error:?}");
     writer.batch_execute("COMMIT").expect("the writer was not disturbed");
     check_clean(&cluster);
     check(&cluster, 500);
-    json(&mut writer, &reshard(r#"{"u": 1}"#, "{}")).expect("it works afterwards");
+    let joined: Vec<_> = (0..3).map(|_| start(&cluster, reshard(r#"{"u": 1}"#, "{}"))).collect();
+    for call in joined {
+        call.join().expect("a thread").expect("it works afterwards, also for several callers");
+    }
     assert_eq!(
         cluster.router.value::<String>(&format!("SELECT docshard.find_one('{NS}', '{{\"k\": 7}}') ->> 'n'")),
         "5"
