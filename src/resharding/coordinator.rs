@@ -26,11 +26,15 @@ pub(super) fn run(request: &Request) -> Result<Resharded> {
     settle::recover()?;
     recovery::recover_collection(&request.namespace)?;
     transaction::run(reach_this_database)?;
-    if let Some(running) = transaction::run(|| same(request))? {
-        return join(running);
-    }
     let began = Instant::now();
-    let change = register(request)?;
+    let change = match transaction::run(|| same(request))? {
+        Some(running) => return join(running),
+        None => match register(request) {
+            Ok(change) => change,
+            // Another call may have been faster.
+            Err(error) => return transaction::run(|| same(request))?.map_or(Err(error), join),
+        },
+    };
     let id = change.id;
     let ended = match transaction::guarded(|| copy_and_decide(change, request)) {
         Ok(()) => finish(id),
