@@ -26,8 +26,7 @@ use serde_json::json;
 
 /// Ends the move in the coordinator's own sessions, which have just prepared both parts.
 pub(super) fn finish_prepared(record: &Record, sides: &mut Sides) -> Result<()> {
-    // While this lock is held, statements that a shard refuses as stale know that both parts are about to be committed. Correctness does
-    // not depend on it.
+    // By this lock, statements that a shard refuses see that perhaps only one part is committed yet. Correctness does not depend on it.
     let settling = Tag::Settling(record.id);
     let is_locked = lock::try_acquire_for_session(settling, Mode::Exclusive);
     let committed = transaction::guarded(|| commit_both(record, sides));
