@@ -3,8 +3,8 @@
 //! * The *launcher* has no database. At intervals it starts a worker in each database, which ends at once if it has no work. The
 //!   intervals double up to a minute; `add_shard` and `start_balancer` wake the launcher.
 //!   The launcher also starts the process that runs the gateway, if the server is configured to have one.
-//! * A *worker* stays while its database is a router with other shards, has documents or numbered writes that expire, or has unfinished moves or
-//!   transactions. It starts the database's *keeper*, whose locks show that this database is its cluster's router; then it
+//! * A *worker* stays while its database is a router with other shards, has documents or numbered writes that expire, or has unfinished
+//!   moves or transactions. It starts the database's *keeper*, whose locks show that this database is its cluster's router; then it
 //!   advances each shard's counter, resolves transactions, recovers migrations, deletes expired documents and balances. It ends
 //!   for DROP DATABASE.
 //!
@@ -72,9 +72,4 @@ pub fn require_preloaded() -> Result<()> {
     }
     Err(error!(Kind::IllegalOperation, "docshard's background worker does not run on this server")
         .with_hint("Add docshard to shared_preload_libraries and restart the server."))
-}
-
-/// Wakes the workers when the current transaction has committed.
-pub fn wake_at_commit() {
-    process::wake_at_commit();
 }
