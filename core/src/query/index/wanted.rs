@@ -18,7 +18,7 @@ pub(super) const MAX_CANDIDATES: usize = 100;
 /// The keys that a search visits in an index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// the keys in the b-tree's leading columns: equalities, of which only the last may be ranges instead. Empty: all keys
+    /// the keys in the b-tree's leading columns. All but the last must be single values; the last may be ranges. Empty: all keys
     pub columns: Vec<KeyRanges>,
     /// the keys among the entries
     pub entries: KeyRanges,
