@@ -59,7 +59,7 @@ pub fn run(db: &str, command: &Json, sole: bool) -> Result<Vec<u8>> {
     answer(db, document(command).map(|json| (json, None)), Form::Json, sole)
 }
 
-/// As [`run`]; the command and the answer are BSON.
+/// Like [`run`]; the command and the answer are BSON.
 pub fn run_bson(db: &str, command: &[u8], sole: bool) -> Result<Vec<u8>> {
     // If the catalog cannot be read, `execute` meets the error again and answers it.
     let _keeping = Keeping::order_if(field_order::is_kept().unwrap_or(false));

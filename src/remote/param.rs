@@ -135,7 +135,7 @@ impl Encoded {
         Some(())
     }
 
-    /// What a Bind message has after its names.
+    /// The part of a Bind message that follows its names.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }

@@ -70,7 +70,7 @@ fn undone(cluster: &Cluster, node: &Node, what: &str, expected: (&str, &str, &st
     check_nothing(cluster, what);
 }
 
-/// Starts three nodes, all with documents of `test.c` and an index. The guards that refuse direct changes of their tables are removed.
+/// Starts three nodes, all with documents of `test.c` and an index. Superusers may change their tables directly.
 fn start() -> (Cluster, i32, i32) {
     let cluster = Cluster::spread(NS);
     let router = &cluster.router;

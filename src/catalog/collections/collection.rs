@@ -168,7 +168,7 @@ fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// As [`drop`] for a collection, but keeps its zone ranges.
+/// Like [`drop`] for a collection, but keeps its zone ranges.
 pub(super) fn drop_but_zones(name: &str) -> Result<bool> {
     check_name(name)?;
     let locked = match move_exclusion::lock(name) {

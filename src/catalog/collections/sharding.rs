@@ -270,7 +270,7 @@ fn has_index(collection: &Collection, pattern: &KeyPattern, options: &ShardOptio
     Ok(found.is_some())
 }
 
-/// As [`has_index`], for an empty collection. If it returns false, no index has the name of the shard key's own index.
+/// Like [`has_index`], for an empty collection. If it returns false, no index has the name of the shard key's own index.
 /// Errors: as [`has_index`]; `IndexKeySpecsConflict`.
 pub(super) fn has_index_or_place(
     collection: &Collection,

@@ -106,7 +106,7 @@ pub fn claim_for_all(namespace: &str, creates: bool) -> Result<()> {
     claim_at(namespace, creates, |_| Ok(Vec::new()))
 }
 
-/// As [`claim_for_all`], at the key that `home` returns.
+/// Like [`claim_for_all`], at the key that `home` returns.
 pub fn claim_at(namespace: &str, creates: bool, home: impl Fn(&Collection) -> Result<Vec<u8>>) -> Result<()> {
     if unclaimed().is_none() {
         return Ok(());

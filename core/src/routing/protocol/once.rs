@@ -85,7 +85,7 @@ impl Number {
     }
 }
 
-/// What became of a numbered write.
+/// The outcome of a numbered write that was executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClaimOutcome {
     /// the answer of the shard's function that wrote
