@@ -19,7 +19,7 @@ use docshard_core::routing::plan::{Allowed, Read};
 use docshard_core::routing::request::query::Query;
 use std::rc::Rc;
 
-/// The databases all of whose collections are virtual. What is shown as the shard of such a collection is its database.
+/// The databases that have only virtual collections. Such a database is also shown as the shard of its collections.
 pub const VIRTUAL: &[&str] = &[namespace::CONFIG];
 
 /// The collection that a namespace names.
@@ -92,7 +92,7 @@ pub fn read(namespace: &str, query: &Query, read: Read<'_>) -> Result<Documents>
     )
 }
 
-/// Like [`read`], with what is observed of each shard.
+/// Like [`read`]; also returns what is observed of each shard.
 pub fn read_observed(namespace: &str, query: &Query, read: Read<'_>) -> Result<(Documents, Vec<Part>)> {
     answer(
         namespace,

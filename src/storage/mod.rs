@@ -36,8 +36,8 @@ pub fn collection_of(table: &str) -> Option<i32> {
     table.strip_prefix('c')?.parse().ok()
 }
 
-/// Opens a collection's table that was looked up in this transaction. A change of the collection's layout may have dropped it since: then it
-/// raises [`STALE`], so that the statement runs again with the new map.
+/// Opens a collection's table that was looked up in this transaction. A change of the collection's layout may have dropped it since: then
+/// it raises [`STALE`], so that the statement runs again with the new map.
 ///
 /// # Safety
 /// As of `table_open`.
