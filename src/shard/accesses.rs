@@ -34,7 +34,7 @@ pub fn read_at<'k>(collection: i32, keys: impl IntoIterator<Item = &'k [u8]>) {
     keys.for_each(|key| read(collection, key));
 }
 
-/// Counts a write. `key` is None if it is not to a certain key.
+/// Counts a write. `key` is None if it is to no particular key.
 pub fn write(collection: i32, key: Option<&[u8]>) {
     access_ring::note(collection, AccessKind::Write, key);
 }

@@ -13,7 +13,7 @@ pub struct LoadRow {
     /// the collection; None: the row is about the whole shard
     pub namespace: Option<String>,
     pub shard: String,
-    /// the chunk's bounds, and its encoded lower bound; None: the row is about statements that are not for certain chunks
+    /// the chunk's bounds, and its encoded lower bound; None: the row is about statements that are for no particular chunk
     pub chunk: Option<(String, String, Vec<u8>)>,
     /// reads in a second
     pub reads: f64,
@@ -30,7 +30,7 @@ impl LoadRow {
     }
 }
 
-/// The note in rows about statements that are not for certain chunks.
+/// The note in rows about statements that are for no particular chunk.
 const UNLOCATED: &str = "statements without a condition on the shard key, or for many chunks";
 
 /// Asks every shard, at most for `limit`; the busiest chunks come first.

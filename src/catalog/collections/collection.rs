@@ -51,7 +51,7 @@ pub fn check_may_create_implicitly(name: &str) -> Result<()> {
 }
 
 /// Creates the collection for a write to an unknown namespace, as MongoDB does.
-/// Errors: `Unauthorized`; as [`create`], without `NamespaceExists`.
+/// Errors: `Unauthorized`; those of [`create`], except `NamespaceExists`.
 pub fn create_implicitly(name: &str) -> Result<Rc<Collection>> {
     check_may_create_implicitly(name)?;
     create_unsharded(name, Options::default())?;

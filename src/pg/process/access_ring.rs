@@ -42,7 +42,7 @@ struct Entry {
     /// the number of accesses that it stands for
     weight: u32,
     is_write: bool,
-    /// the length of the key; [`NO_KEY`]: the access is to no certain key
+    /// the length of the key; [`NO_KEY`]: the access is to no particular key
     length: u8,
     key: [u8; KEY_BYTES],
 }
@@ -133,7 +133,7 @@ fn now_us() -> i64 {
     i64::try_from(since).unwrap_or(i64::MAX)
 }
 
-/// Notes an access to a key of a group. `key` is None for an access to no certain key.
+/// Notes an access to a key of a group. `key` is None for an access to no particular key.
 #[inline]
 pub fn note(group: i32, kind: AccessKind, key: Option<&[u8]>) {
     let left = LEFT.get() - 1;
@@ -185,7 +185,7 @@ fn sample(group: i32, kind: AccessKind, key: Option<&[u8]>) {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rates {
     pub group: i32,
-    /// the key, perhaps cut off; None: accesses to no certain key
+    /// the key, perhaps cut off; None: accesses to no particular key
     pub key: Option<Vec<u8>>,
     pub reads: f64,
     pub writes: f64,
