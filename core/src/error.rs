@@ -1,7 +1,7 @@
 //! Errors: the type of all of them, and one table that maps each kind to MongoDB's code and name and PostgreSQL's SQLSTATE.
 //!
-//! An error is a value until it is raised. Its texts are made then, and read where another server's error, or a caught one of
-//! PostgreSQL, comes in ([`report`]): nothing else looks for a meaning in a text.
+//! An error is a value until it is raised; only then its texts are made. Texts are read only where an error of another server, or one that
+//! PostgreSQL has raised, is received ([`report`]): no other code looks for a meaning in a text.
 
 pub mod sqlstate;
 
@@ -32,7 +32,7 @@ pub struct Parts {
     pub sqlstate: SqlState,
     /// The message.
     pub message: String,
-    /// More about the error. DETAIL also has the kind's code and name.
+    /// Details of the error. The DETAIL that is reported also has the kind's code and name.
     pub detail: Option<String>,
     /// A suggestion how to fix the problem, where that is not obvious.
     pub hint: Option<String>,

@@ -254,7 +254,7 @@ pub fn decode_all<T: Record, R: Row>(statement: &str, rows: &[R]) -> Result<Vec<
 /// Decodes a result that must be one row.
 ///
 /// # Errors
-/// 08P01 for another number of rows; as [`Record::decode`].
+/// 08P01 for another number of rows; those of [`Record::decode`].
 pub fn decode_only<T: Record, R: Row>(statement: &str, rows: &[R]) -> Result<T> {
     match rows {
         [row] => decode(statement, row),

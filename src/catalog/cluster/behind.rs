@@ -208,7 +208,7 @@ impl Expected {
         }
     }
 
-    /// As [`Expected::find`], after a first look at the shard.
+    /// Like [`Expected::find`], after a first look at the shard.
     pub fn behind(&self, shard: &Shard, first: &Seen) -> Result<Vec<Behind>> {
         if identity::require_router().is_err() || self.compare(shard.id, first).is_empty() {
             return Ok(Vec::new());

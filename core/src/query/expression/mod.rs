@@ -148,7 +148,7 @@ impl Expression {
         Ok(self.operand(document, collator)?.into_option())
     }
 
-    /// As [`evaluate`](Self::evaluate), without copying stored values.
+    /// Like [`evaluate`](Self::evaluate), without copying stored values.
     pub(crate) fn operand<'s>(
         &'s self,
         document: RawObject<'s>,

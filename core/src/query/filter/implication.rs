@@ -1,8 +1,8 @@
 //! Decides whether one filter implies another, and checks the filters of partial indexes.
 //!
-//! RULE: an implication may be missed, never invented, since a search of a partial index would miss documents. Leaves are compared by their
-//! tests alone. A leaf matches if one value at its path passes; so if each value that passes one test passes the other, the implication
-//! also holds with arrays on the path.
+//! RULE: the answer is true only if the implication is certain, as otherwise a search of a partial index could miss documents. Leaves are
+//! compared by their tests alone. A leaf matches if one value at its path passes; so if each value that passes one test passes the other,
+//! the implication also holds with arrays on the path.
 
 use super::node::{FilterNode, Range, Test};
 use super::{Filter, parse};

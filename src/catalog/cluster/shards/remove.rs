@@ -102,7 +102,7 @@ pub fn stop(name: &str) -> Result<()> {
 }
 
 /// Checks that a shard may be removed, and locks the zones and all shards.
-/// Errors: as [`remove`].
+/// Errors: those of [`remove`].
 pub fn begin_removal(name: &str) -> Result<Rc<Shard>> {
     check_may_change()?;
     zones::lock()?;
