@@ -38,7 +38,7 @@ pub fn read_calls_at_once<C: Call>(asked: &[(&Shard, C)]) -> Result<Vec<C::Answe
     answers.iter().map(|rows| C::decode(rows)).collect()
 }
 
-/// Calls several shards, all at once, as [`call_on`] does one.
+/// Like [`call_on`], for several shards at once.
 pub fn call_on_all<C: Call<Answer = ()>>(shards: &[ShardId], call: &C) -> Result<()> {
     let shards = shards.iter().map(|id| cache::shard(*id)).collect::<Result<Vec<_>>>()?;
     let params = call.params();
