@@ -1,7 +1,7 @@
 //! Measures the load of chunks for the policy, if the setting `balancer_mode` is `load`.
 //!
-//! Loads are rates that the shards have smoothed. After a move the donor's rate falls at once, but the recipient's rises slowly; so both
-//! *settle* for [`SETTLE`], in which no other move for load changes them.
+//! Loads are rates that the shards have smoothed. After a move the donor's rate falls at once, but the recipient's rises slowly. So both
+//! shards *settle* for [`SETTLE`]: during this time they take part in no move for load.
 
 use super::view::View;
 use crate::catalog::cluster::nodes::{read_call_on, read_calls_at_once};
@@ -18,12 +18,12 @@ const SETTLE: Duration = Duration::from_secs(180);
 /// The time for which measured loads are used.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// What the balancer knows of loads between rounds.
+/// The last measured loads, which the balancer keeps between rounds.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     loads: Rc<Loads>,
     at: Option<Instant>,
-    /// since when shards settle
+    /// the shards that settle, each with the time when it began
     settling: HashMap<ShardId, Instant>,
 }
 
@@ -38,8 +38,8 @@ impl Measured {
         self.settling.get(&shard).is_some_and(|since| since.elapsed() < SETTLE)
     }
 
-    /// Measures the loads of all chunks at these shards. A shard whose load cannot be read takes part in no move for load; what is wrong with
-    /// it is reported where sizes are measured.
+    /// Measures the loads of all chunks at these shards, unless they were measured just now. A shard whose load cannot be read takes part
+    /// in no move for load. Its error is not reported here, but where sizes are measured.
     pub(super) fn measure(&mut self, view: &mut View, asked: &[Rc<Shard>]) {
         if !view.by_load {
             return;
@@ -52,7 +52,7 @@ impl Measured {
             if let Ok(answers) = transaction::run(|| read_calls_at_once(&calls)) {
                 asked.iter().zip(answers).for_each(|(shard, found)| measured.add(shard, &view.collections, found));
             } else {
-                // One by one, as one shard may be of an earlier release, or not preload docshard.
+                // Then one by one: a single shard may be of an earlier release, or not preload docshard.
                 for shard in asked {
                     match transaction::run(|| read_call_on(shard, &call)) {
                         Ok(found) => measured.add(shard, &view.collections, found),

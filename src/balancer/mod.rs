@@ -5,8 +5,8 @@
 //! 1. Unfinished moves are recovered, also while the balancer is off.
 //! 2. The catalog is read, and tables that have changed according to PostgreSQL's statistics are measured. A shard that fails is
 //!    skipped.
-//! 3. Splits. A chunk with only one key is marked jumbo. After splits the round ends.
-//!    If the setting `balancer_mode` is `load`, the load of chunks is measured ([`load`]), and hot ones are split at the median of their accesses.
+//! 3. Splits. A chunk with only one key is marked jumbo. After splits the round ends. If the setting `balancer_mode` is `load`, the load of
+//!    chunks is measured ([`load`]), and hot chunks are split at the median of their accesses.
 //! 4. Moves: disjoint pairs of shards move at the same time ([`moving`]), until the policy has no more moves. A chunk is
 //!    measured exactly before it moves; after that, and after each move, the policy is asked again.
 //! 5. If there is nothing to split or move: neighbours that have been tiny for `merge_delay_s` are merged.
@@ -148,7 +148,7 @@ impl Balancer {
         done
     }
 
-    /// Merges the chunks that have been tiny for `merge_delay_s`. True if there were any.
+    /// Merges the chunks that have been tiny for `merge_delay_s`. True if any were merged.
     fn merge(&mut self, view: &View, merges: &[policy::Merge]) -> Result<bool> {
         let delay = transaction::run(|| settings::integer("merge_delay_s"))?;
         let delay = Duration::from_secs(delay.unsigned_abs());
@@ -156,7 +156,7 @@ impl Balancer {
         let mut done = false;
         for merge in merges {
             let collection = &view.collections[merge.collection];
-            // The sizes of a resting shard's chunks are unknown.
+            // The present sizes of a resting shard's chunks are unknown.
             let chunks = &collection.chunks[merge.chunks.clone()];
             if chunks.iter().any(|chunk| self.is_resting(&chunk.shard)) || self.collections.is_resting(&collection.id) {
                 continue;
@@ -348,7 +348,7 @@ impl Balancer {
 
     /// Writes an error into the server's log and into `balancer_status()`.
     fn note(&mut self, error: &Error, what: &str) {
-        // It was logged when the shard stopped answering.
+        // The shard does not answer. This was logged when it stopped answering.
         if hung::is_known(error) {
             return;
         }
@@ -366,7 +366,7 @@ impl Balancer {
 struct Step;
 
 impl Step {
-    /// Takes the lock. None if the balancer is off, or must stop.
+    /// Takes the lock. None if the balancer is off, or must begin no step, or if another process holds the lock.
     fn begin() -> Option<Self> {
         let on = transaction::run(control::may_work).unwrap_or(false);
         // `lock::is_free` in another session holds the lock for a moment.

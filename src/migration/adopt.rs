@@ -48,17 +48,18 @@ use std::time::{Duration, Instant};
 /// How long the coordinator of a decided move may take to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The size of the report from which on further ranges and collections are only counted.
+/// The largest size of the report, in bytes. Further ranges and collections are only counted.
 const MAX_REPORT: usize = 32 * 1024;
 
 /// Adopts a shard; returns what was lost and changed. Runs in a background worker, outside any transaction.
 ///
 /// # Errors
 /// `ShardNotFound`; `IllegalOperation` for the router's own database, and for a shard that is ahead of the catalog;
-/// `NotWritablePrimary` at a copy of the router; `ConflictingOperationInProgress` while a coordinator completes a move; errors of the shards.
+/// `NotWritablePrimary` at a copy of the router; `ConflictingOperationInProgress` while a coordinator completes a move; errors of the
+/// shards.
 pub(super) fn run(name: &str) -> Result<Json> {
     transaction::run(require_router)?;
-    // From here on the shard is not refused.
+    // `accept` ends the refusal of the shard.
     let (shard, mut said) = transaction::run(|| Ok((cache::shard_named(name)?, contacts::accept(name)?)))?;
     recovery::recover()?;
     end_damaged_moves(&shard)?;
@@ -139,8 +140,8 @@ fn end_damaged(record: &Record) -> Result<()> {
     settle(record.id)
 }
 
-/// Assigns ranges that their owner has lost to shards that still have the documents. Of several the one at the newest version has the
-/// latest ones. Both shards stay behind the catalog until they are adopted.
+/// Assigns ranges that their owner has lost to shards that still have the documents. If several have them, the shard at the newest version
+/// gets the range: its documents are the latest. The former and the new owner stay behind the catalog until they are adopted.
 fn give_back(namespace: &str) -> Result<()> {
     transaction::run(|| {
         let locked = match move_exclusion::lock(namespace) {
@@ -148,7 +149,7 @@ fn give_back(namespace: &str) -> Result<()> {
             locked => locked?,
         };
         let collection = cache::get(namespace)?;
-        // The versions at the shards that are behind.
+        // The shards that are behind the catalog, each with a session and its version.
         let mut behind: BTreeMap<ShardId, (ShardSession, Option<i64>)> = BTreeMap::new();
         for (id, version) in &collection.placements {
             let shard = cache::shard(*id)?;
@@ -195,8 +196,8 @@ fn is_gone(error: &Error) -> bool {
     error.sqlstate == sqlstate::UNDEFINED_TABLE
 }
 
-/// The version of a collection at a shard; None without its table.
-/// Errors: `IllegalOperation` if the table belongs to another collection.
+/// Returns the version of a collection at a shard; None if the shard has no version of it.
+/// Errors: `IllegalOperation` if the version belongs to another collection.
 fn version_at(session: &mut ShardSession, collection: &Collection) -> Result<Option<i64>> {
     let found = ReadPlacements { collection: Some(collection.id) }.call(session)?;
     let Some(placed) = found.first() else { return Ok(None) };
@@ -231,7 +232,7 @@ fn adopt(shard: &Shard, session: &mut ShardSession, namespace: &str) -> Result<O
         let Some(&version) = collection.placements.get(&shard.id) else { return Ok(None) };
         let table = relations::table(locked.id);
         let has_table = !FindRelations { relations: &[relations::unqualified(&table)] }.call(session)?.is_empty();
-        // Without its table, its version means nothing.
+        // A version without the table does not count.
         let found = version_at(session, &collection)?.filter(|_| has_table);
         if found.is_some_and(|found| found > version) {
             let message = format!("shard \"{}\" is ahead of the catalog: {namespace}", shard.name);
@@ -255,7 +256,7 @@ fn adopt(shard: &Shard, session: &mut ShardSession, namespace: &str) -> Result<O
             (changes["from"], changes["to"]) = (found.into(), version.into());
             (changes["removed"], changes["lost"]) = (removed.into(), lost);
         }
-        // It may have lost a change of the validator.
+        // A shard at the catalog's version, too, may have lost a change of the validator.
         validation::place_by(locked.id, collection.token, collection.validation.as_deref(), |set| set.call(session))?;
         let is_repaired = repair_indexes(session, &collection, &mut changes)?;
         fault::point("adopt.adopting")?;
@@ -264,7 +265,7 @@ fn adopt(shard: &Shard, session: &mut ShardSession, namespace: &str) -> Result<O
     })
 }
 
-/// Deletes the documents of ranges that the shard does not own, range by range; returns their number.
+/// Deletes the documents of ranges that the shard does not own, range by range; returns the number of deleted documents.
 fn delete_outside(session: &mut ShardSession, collection: &Collection, shard: ShardId) -> Result<i64> {
     let mut outside: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     for chunk in collection.map.chunks().filter(|chunk| chunk.shard != shard) {
@@ -280,8 +281,9 @@ fn delete_outside(session: &mut ShardSession, collection: &Collection, shard: Sh
     Ok(removed)
 }
 
-/// The ranges that came to the shard after its version `found`: with the number of documents that a move brought, if it is known, and
-/// of those that are there. The second value is the number of those that only went back to the shard, as it has their documents.
+/// Returns the ranges that came to the shard after its version `found`, each with the number of documents that a move brought (null if it
+/// is not known) and the number that the shard has. Ranges that [`give_back`] returned to the shard are left out; the second value is their
+/// number.
 fn lost_ranges(
     session: &mut ShardSession,
     collection: &Collection,
@@ -325,7 +327,8 @@ fn lost_ranges(
     Ok((lost.into(), all - ranges.len()))
 }
 
-/// Creates the indexes that the shard lacks, and drops those that the catalog does not have. One that cannot be created is reported.
+/// Creates the indexes that the shard lacks, and drops those that the catalog does not have. Reports both in `changes`, and indexes that
+/// cannot be created. True if there is anything to report.
 fn repair_indexes(session: &mut ShardSession, collection: &Collection, changes: &mut Json) -> Result<bool> {
     let present = ReadValidIndexes { collection: collection.id }.call(session)?;
     let (mut created, mut dropped, mut failed) = (Vec::new(), Vec::new(), Vec::new());

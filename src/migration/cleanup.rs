@@ -1,5 +1,5 @@
 //! Removes what moves have left on shards: sessions, prepared transactions, captures, tables. [`clean`] is called after each
-//! attempt, [`sweep`] ends or removes everything that belongs to no running move.
+//! attempt; [`sweep`] is called regularly, and ends or removes everything that belongs to no running move.
 
 use super::names;
 use super::record::{self, Record};
@@ -88,11 +88,11 @@ fn end_attempt(shard: &mut ShardSession, record: &Record, cluster: i64, gid: &st
     Ok(())
 }
 
-/// Drops the table that an aborted move created, unless it is in the catalog. Under the collection's lock, so that no other
-/// move creates it at the same time.
+/// Drops the table that an aborted move created, unless it is in the catalog. Holds the collection's lock, so that no other
+/// move creates the table at the same time.
 ///
-/// INVARIANT: only a table that has the version of this very move, no documents, and no other user is dropped. After a restore of the router, a
-/// later router may have moved documents there. Such a table stays, as one that the catalog does not know.
+/// INVARIANT: a table is dropped only if it has the version of this very move and no documents, and no other move may bring documents there.
+/// After a restore of the router, a later router may have moved documents there. Such a table stays, as one that the catalog does not know.
 fn drop_unplaced(recipient: &mut ShardSession, record: &Record) -> Result<()> {
     if record.state != State::Aborted {
         return Ok(());
@@ -114,9 +114,9 @@ fn drop_unplaced(recipient: &mut ShardSession, record: &Record) -> Result<()> {
     recipient.execute("COMMIT")
 }
 
-/// Ends on every shard the prepared transactions of moves that have ended, as the moves did, and removes their captures and tables. They
-/// exist only if a coordinator was paused until another process considered it dead, perhaps after a failover of the router, and then
-/// continued; or if a shard has lost its last commits in a failover.
+/// On every shard, ends the prepared transactions of moves that have ended (commits or rolls back, as the move ended), and removes their
+/// captures and tables. Such objects exist only if a coordinator continued after another process had considered it dead, perhaps after a
+/// failover of the router; or if a shard has lost its last commits in a failover.
 /// Returns how many shards could not be swept. Must be called outside any transaction.
 pub fn sweep() -> Result<usize> {
     let shards = transaction::run(cache::shards)?;
@@ -154,7 +154,7 @@ fn sweep_shard(shard: &mut ShardSession, cluster: i64) -> Result<()> {
         if alive.contains(&id) {
             continue;
         }
-        if !transaction::run(|| record::is_own(id))? {
+        if !transaction::run(|| record::is_known(id))? {
             // A router that this one has replaced prepared it, and may have decided the move: all objects of this move are kept.
             if REPORTED.with_borrow_mut(|reported| reported.insert(gid.to_owned())) {
                 pgrx::log!(
@@ -166,7 +166,7 @@ fn sweep_shard(shard: &mut ShardSession, cluster: i64) -> Result<()> {
             alive.insert(id);
             continue;
         }
-        // Of a move that has ended, a shard has such a transaction again if it was promoted without its last commits.
+        // The move has ended. A shard that was promoted without its last commits has the transaction prepared again.
         match transaction::run(|| record::outcome(id))? {
             Some(Outcome::Committed) => shard.commit_prepared(gid)?,
             _ => shard.rollback_prepared(gid)?,
@@ -175,7 +175,7 @@ fn sweep_shard(shard: &mut ShardSession, cluster: i64) -> Result<()> {
     for id in captures.iter().filter(|id| !alive.contains(id)) {
         delete_captures(shard, *id)?;
     }
-    // The other tables are dropped also if one belongs to another owner.
+    // If a table cannot be dropped, as it belongs to another owner, the others are dropped nevertheless.
     let mut dropped = Ok(());
     for table in tables.iter().filter(|table| !alive.contains(&table.migration)) {
         dropped = dropped.and(shard.execute(&table.drop()));

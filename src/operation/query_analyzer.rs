@@ -4,6 +4,7 @@ use super::arguments::{Arguments, number};
 use crate::catalog::cluster::identity::check_may_change;
 use crate::catalog::collections::{collection, namespace, views};
 use crate::pg::error::Result;
+use crate::pg::process;
 use crate::router::sampling::MAX_PER_SECOND;
 use crate::worker;
 use docshard_core::error::{Kind, bail, ensure};
@@ -12,8 +13,8 @@ use serde_json::{Value as Json, json};
 /// Begins or ends the sampling of a collection's statements.
 ///
 /// # Errors
-/// `InvalidOptions` for a rate without mode *full*, and the reverse; `NamespaceNotFound`; `CommandNotSupportedOnView`; `IllegalOperation` for
-/// an internal database.
+/// `InvalidOptions` for a rate without mode *full*, and the reverse; `NamespaceNotFound`; `CommandNotSupportedOnView`; `IllegalOperation`
+/// for an internal database.
 pub fn configure(ns: &str, options: &Arguments<'_>) -> Result<Json> {
     check_may_change()?;
     let (database, _) = namespace::split(ns)?;
@@ -24,7 +25,7 @@ pub fn configure(ns: &str, options: &Arguments<'_>) -> Result<Json> {
         worker::require_preloaded()?;
     }
     let before = collection::set_sampling(ns, every_us)?;
-    worker::wake_at_commit();
+    process::wake_at_commit();
     Ok(json!({"ok": 1, "newConfiguration": shown(every_us), "oldConfiguration": shown(before)}))
 }
 

@@ -41,7 +41,7 @@ pub fn with_fresh_map<T>(namespace: &str, attempt: impl FnMut(Option<Rc<Collecti
     run(namespace, true, || views::refuse(namespace), attempt)
 }
 
-/// As [`with_fresh_map`], for a read of a namespace that has just been found to be no view. If another session has created a view of that
+/// Like [`with_fresh_map`], for a read of a namespace that has just been found to be no view. If another session has created a view of that
 /// name since, the read finds nothing, as if it had come before the view.
 pub fn read_with_fresh_map<T>(namespace: &str, attempt: impl FnMut(Option<Rc<Collection>>) -> Result<T>) -> Result<T> {
     run(namespace, false, || Ok(()), attempt)

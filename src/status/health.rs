@@ -102,7 +102,7 @@ const TRIGGERS: [(&str, &str); 4] =
     [("capture", " ALWAYS"), ("refuse_truncate", " ALWAYS"), ("note_membership", " ALWAYS"), ("restore_replaces", "")];
 const EVENT_TRIGGERS: [&str; 2] = ["docshard_watch_drops", "docshard_check_changes"];
 
-/// What is disabled of a node's guard, and how to enable it; None if nothing is.
+/// Describes what is disabled of a node's guard, and how to enable it; None if nothing is disabled.
 fn unguarded(node: &Json) -> Option<String> {
     let schemas = [store::SCHEMA, storage::SCHEMA].map(CStr::to_bytes);
     let is_table = |name: &str| {
@@ -126,7 +126,7 @@ fn unguarded(node: &Json) -> Option<String> {
     Some(format!("docshard's objects are not protected: {first}{more}"))
 }
 
-/// Which functions have two forms with different privileges; None if there are none.
+/// Describes which functions have two forms with different privileges; None if there are none.
 fn unequal_forms(node: &Json) -> Option<String> {
     let names: Vec<_> =
         node["forms"].as_array()?.iter().filter_map(Json::as_str).map(|name| format!("docshard.{name}")).collect();

@@ -2,7 +2,7 @@
 //! a collection leave no gap and do not overlap.
 //!
 //! RULE: after a change of a chunk's bounds or owner, the caller calls `catalog::change::touch`, which advances the collection's revision.
-//! The chunk already has that new revision; by it, a session with an older map finds what has changed.
+//! The changed chunk has this new revision already. A session with an older map reads only chunks of newer revisions.
 
 use super::declare::stream;
 use crate::pg::error::Result;

@@ -61,7 +61,7 @@ rows! {
         id: i64,
         /// the move is not decided, and can be aborted
         running: bool = "state = 'running'",
-        /// the balancer has begun the move
+        /// the balancer began the move, or `move_primary` did
         of_balancer: bool = "reason <> 'manual'",
     }
 

@@ -29,7 +29,7 @@ rows! {
         outcome: State = "outcome",
     }
 
-    /// What an administrator wants to know of a change.
+    /// The progress of a change.
     Progress from "resharding" {
         documents: i64,
         bytes: i64,

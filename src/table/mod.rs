@@ -186,7 +186,7 @@ impl Table for CollectionTable {
             (Access::Write, None) if cache::view(namespace)?.is_none() => {
                 collection::check_may_create_implicitly(namespace)
             }
-            _ => reading::check(namespace),
+            _ => reading::check_may_read(namespace),
         }
     }
 

@@ -24,8 +24,9 @@ use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::LazyLock;
 
-/// The numbers of rows and bytes at which the rows that COPY has collected are inserted.
+/// COPY collects rows, and inserts them when there are this many.
 const COLLECTED_ROWS: usize = 2000;
+/// COPY also inserts the collected rows when they have this many bytes.
 const COLLECTED_BYTES: usize = 4 * 1024 * 1024;
 
 pub struct CollectionModify {

@@ -6,8 +6,8 @@ use crate::pg::process::mailbox;
 use crate::pg::transaction;
 use crate::store::sampled_statements;
 
-/// The most samples that are kept of a collection.
-const MOST: i64 = 100_000;
+/// The most samples that are kept for a collection.
+const MAX_SAMPLES: i64 = 100_000;
 /// The most samples that a statement deletes.
 const FORGOTTEN: i64 = 10_000;
 /// The most samples that a statement gives to another collection.
@@ -31,7 +31,7 @@ pub(super) fn hand_over() -> Result<()> {
 /// Deletes the oldest samples of collections that have too many.
 pub(super) fn forget_excess() {
     loop {
-        match transaction::run(|| sampled_statements::delete_excess(MOST, FORGOTTEN)) {
+        match transaction::run(|| sampled_statements::delete_excess(MAX_SAMPLES, FORGOTTEN)) {
             Ok(deleted) if deleted as i64 == FORGOTTEN => {}
             Ok(_) => return,
             Err(error) => return report(&error, "forgetting sampled statements: "),

@@ -1,5 +1,5 @@
-//! `check_metadata_consistency`: each inconsistency is made as somebody can who damages a node, is reported, and its repair repairs it; nothing is
-//! reported while metadata change.
+//! `check_metadata_consistency`: the tests damage nodes as a user with rights could. Each inconsistency is reported, and its repair removes
+//! it. Nothing is reported while metadata change.
 
 use docshard_tests::faults::Fault;
 use docshard_tests::{Cluster, Node, wait_until};
@@ -70,7 +70,7 @@ fn undone(cluster: &Cluster, node: &Node, what: &str, expected: (&str, &str, &st
     check_nothing(cluster, what);
 }
 
-/// Three nodes, of which all have documents of `test.c` with an index; nothing guards them any more.
+/// Starts three nodes, all with documents of `test.c` and an index. Superusers may change their tables directly.
 fn start() -> (Cluster, i32, i32) {
     let cluster = Cluster::spread(NS);
     let router = &cluster.router;

@@ -137,7 +137,7 @@ fn older_files_in_a_move(from: &'static str, point: &'static str) -> Cluster {
     cluster
 }
 
-/// As [`older_files_in_a_move`], and the router takes the cluster over.
+/// Like [`older_files_in_a_move`], and the router takes the cluster over.
 fn restored_in_a_move(from: &'static str, point: &'static str) -> (Cluster, Value) {
     let cluster = older_files_in_a_move(from, point);
     let taken = take_over(&cluster);
@@ -178,8 +178,8 @@ fn a_move_that_a_lost_router_has_decided_is_completed() {
     cluster.router.psql(&insert(103));
 }
 
-/// The router fails over to a standby that lacks its last commits, or starts from a copy of its files: it has begun the move itself, but not in
-/// this server.
+/// The router fails over to a standby that lacks its last commits, or starts from a copy of its files: it has begun the move itself, but
+/// not in this server.
 #[test]
 fn a_move_that_a_former_server_of_the_router_has_decided_is_completed() {
     for (from, point) in [

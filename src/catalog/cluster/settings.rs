@@ -161,7 +161,7 @@ pub fn get(name: &str) -> Result<String> {
 }
 
 /// An integer setting's value.
-/// Errors: as [`get`]; `InternalError` if the stored value is not a number.
+/// Errors: those of [`get`]; `InternalError` if the stored value is not a number.
 pub fn integer(name: &str) -> Result<i64> {
     let value = get(name)?;
     value.parse().map_err(|_| error!(Kind::InternalError, "setting \"{name}\" is not an integer: \"{value}\""))

@@ -138,8 +138,9 @@ pub fn usable_shards() -> Result<Vec<Rc<Shard>>> {
     Ok(shards)
 }
 
-/// Creates an empty sharded collection. With a hashed key it has chunks on every shard, with zones on the zones' shards, else one chunk on
-/// the primary shard. It gets the collation, validation and indexes of `former`, the empty collection that it replaces.
+/// Creates an empty sharded collection. If its key is hashed, it has chunks on every shard; if it has zones, on the zones' shards;
+/// otherwise it has one chunk, on the primary shard. It gets the collation, validation and indexes of `former`, the empty collection that
+/// it replaces.
 fn shard_new(
     name: &str,
     database: &str,
@@ -273,8 +274,8 @@ fn has_index(collection: &Collection, pattern: &KeyPattern, options: &ShardOptio
     Ok(found.is_some())
 }
 
-/// As [`has_index`], for an empty collection. If it returns false, no index has the name of the shard key's own index.
-/// Errors: as [`has_index`]; `IndexKeySpecsConflict`.
+/// Like [`has_index`], for an empty collection. If it returns false, no index has the name of the shard key's own index.
+/// Errors: those of [`has_index`]; `IndexKeySpecsConflict`.
 pub(super) fn has_index_or_place(
     collection: &Collection,
     pattern: &KeyPattern,

@@ -15,8 +15,8 @@ use pgrx::{PgList, pg_guard, pg_sys};
 use serde_json::Value as Json;
 use std::ptr::null_mut;
 
-/// Without an index the table looks at all rows, and once more for values that do not fit. This pays if it writes at least one row of this
-/// many.
+/// Without an index the table reads all rows twice: first it searches for values that do not fit. This takes less time than reading the
+/// rows here if at least one row of this many is written.
 const ROWS_OF_ONE_WRITE: f64 = 256.0;
 
 #[pg_guard]

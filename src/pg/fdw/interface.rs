@@ -198,7 +198,7 @@ pub struct DirectWrite {
     pub counts: bool,
 }
 
-/// What a scan does.
+/// The work of a scan, as the plan keeps it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ScanPlan {
     /// results of [`Table::translate`], each with the number of its first operand

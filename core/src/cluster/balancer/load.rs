@@ -3,23 +3,26 @@
 //! A shard's load is that of all its chunks, also of collections that are balanced by bytes or not at all: a shard that is busy with one
 //! collection must not get another one's hot chunks. Loads are smoothed where they are measured.
 //!
-//! Moves go from the busiest shards to the least busy ones while the two differ by more than a threshold, which is a quarter of the mean
-//! and at least [`LEAST_DIFFERENCE`]. The largest chunk moves that brings the recipient at most half of a threshold above the mean, and is not
-//! more than half of the difference. If only small chunks are that small, the hottest larger one is split at
-//! the median of its accesses. One that cannot be split, since most accesses are of one key, moves if it is not more than half of
-//! the difference; else it stays, and what is beside it on its shard moves away.
+//! Moves go from the busiest shards to the least busy ones while the two differ by more than a threshold: a quarter of the mean, and at
+//! least [`LEAST_DIFFERENCE`]. A chunk *fits* if its load is at most half of the difference, and brings the recipient at most half of a
+//! threshold above the mean. For a donor and a recipient, [`choose`] takes the first of these steps that is possible:
+//!
+//! 1. The largest chunk that fits moves, if it has at least half of the load that would fit.
+//! 2. The hottest chunk that does not fit is split at the median of its accesses. This is not possible if most accesses are to one key.
+//! 3. The largest chunk that fits moves, if its load is at least a 16th of the threshold. So chunks leave the shard of a hot one.
+//! 4. The smallest chunk that does not fit moves, if its load is at most half of the difference.
 //!
 //! INVARIANTS, held by property tests:
-//! * After a move the recipient has at most what the donor has left. So the sum of squares of the loads falls with each move, and while loads
-//!   do not change, moves end.
-//! * A settling shard, whose load a move has changed lately, takes part in no move by load: what it will have is not known yet.
+//! * After a move the recipient's load is at most the donor's. So the sum of squares of the loads falls with each move, and moves end
+//!   unless loads change.
+//! * A settling shard, whose load a move has changed lately, takes part in no move for load: its new load is not measured yet.
 //! * Only chunks of collections that are balanced by load move or are split.
 
 use super::round::Round;
 use super::state::{Cut, Reason, Split};
 use std::cmp::Reverse;
 
-/// Shards whose loads differ by less are even, in operations in 1,000 seconds.
+/// Shards whose loads differ by at most this are even, in operations in 1,000 seconds.
 pub(super) const LEAST_DIFFERENCE: u64 = 20_000;
 /// Largest number of recipients that are tried for a donor.
 const TRIED_RECIPIENTS: usize = 8;
@@ -67,7 +70,8 @@ impl Loads {
     }
 }
 
-/// Plans moves between shards that take part in no other one. Returns the chunks to be split, which must come first.
+/// Adds moves for load to the plan, between shards that take part in none yet. Returns the splits for load, which must be done before any
+/// move.
 pub(super) fn even_out(round: &mut Round<'_>) -> Vec<Split> {
     if !round.shards.cluster.collections.iter().any(|collection| collection.by_load && collection.balance) {
         return Vec::new();
@@ -101,7 +105,7 @@ pub(super) fn even_out(round: &mut Round<'_>) -> Vec<Split> {
     splits
 }
 
-/// The next step that brings the two shards closer to each other.
+/// Chooses the next step that brings the loads of two shards closer to each other; None if there is none. See the header.
 fn choose(round: &Round<'_>, loads: &Loads, from: usize, to: usize) -> Option<Step> {
     let cluster = round.shards.cluster;
     let difference = loads.of[from] - loads.of[to];

@@ -250,7 +250,7 @@ shard_statements! {
     /// True if a session of this server holds the advisory lock with this key.
     SeeLock { key: i64 } -> bool { is_locked("pg_catalog.pg_locks") }
 
-    /// As [`SeeLock`], for the server over whose locks there is a [foreign table](create_locks_table).
+    /// Like [`SeeLock`], for the server over whose locks there is a [foreign table](create_locks_table).
     SeeForeignLock { key: i64 } -> bool { is_locked(LOCKS_TABLE) }
 
     /// The valid indexes of a collection's table.

@@ -25,10 +25,10 @@ pub fn from_json(json: &Json) -> Result<Value> {
     read(json, 0)
 }
 
-/// As [`from_json`], for a value that is to be stored. If [`keeps_order`], a `$numberLong` that fits 32 bits is marked.
+/// Like [`from_json`], for a value that is to be stored. If [`keeps_order`], a `$numberLong` that fits 32 bits is marked.
 ///
 /// # Errors
-/// As [`from_json`].
+/// Those of [`from_json`].
 pub fn storable(json: &Json) -> Result<Value> {
     let value = from_json(json)?;
     Ok(if keeps_order() { marked(json, value) } else { value })
@@ -86,7 +86,7 @@ pub fn document(json: &Json) -> Option<&Map<String, Json>> {
     json.as_object().filter(|fields| is_document(fields))
 }
 
-/// As [`document`], also for an array of pairs, as drivers write an order: see [`ordered`](crate::json::ordered).
+/// Like [`document`], also for an array of pairs, as drivers write an order: see [`ordered`](crate::json::ordered).
 pub fn ordered(json: &Json) -> Option<Cow<'_, Map<String, Json>>> {
     crate::json::ordered(json).filter(|fields| is_document(fields))
 }
@@ -246,7 +246,7 @@ pub(crate) fn extended_value(fields: &Map<String, Json>) -> Result<Option<Value>
     extended(fields, 0)
 }
 
-/// As [`extended_value`], for an object inside `depth` levels.
+/// Like [`extended_value`], for an object inside `depth` levels.
 fn extended(fields: &Map<String, Json>, depth: usize) -> Result<Option<Value>> {
     if !fields.keys().any(|key| key.starts_with('$')) {
         return Ok(None);

@@ -105,7 +105,7 @@ pub fn stop(name: &str) -> Result<()> {
 }
 
 /// Checks that a shard may be removed, and locks the zones and all shards.
-/// Errors: as [`remove`].
+/// Errors: those of [`remove`].
 pub fn begin_removal(name: &str) -> Result<Rc<Shard>> {
     check_may_change()?;
     zones::lock()?;
@@ -147,8 +147,8 @@ pub fn forget_lost(shard: &Shard) -> Result<()> {
 
 /// Removes everything that [`add`](super::add::add) created. The shard has no documents left.
 ///
-/// Other nodes change in transactions of their own, as this one drops the server and could not commit through it. If it rolls back, the call
-/// can be repeated: the dropped tables were empty, and a shard that has left the cluster is recognised.
+/// Other nodes change in transactions of their own, as this one drops the server and could not commit through it. If it rolls back, the
+/// call can be repeated: the dropped tables were empty, and a shard that has left the cluster is recognised.
 fn take_away(shard: &Shard) -> Result<()> {
     let placed = store::placements::delete_of_shard(shard.id)?;
     placed.iter().try_for_each(|&collection| change::touch(collection))?;
