@@ -106,20 +106,18 @@ impl GroupScan {
         Ok(stages)
     }
 
-    /// The expression of a group's key: null and missing are one value. A single key is not wrapped in an object, which shards would make
-    /// for each document.
+    /// The expression of a group's key: null and missing are one value, and undefined, which fits no column, is another one. A single key is
+    /// not wrapped in an object, which shards would make for each document.
     fn key(&self) -> Result<Json> {
         let columns = self.groups.keys.iter().map(|(number, _)| self.column(*number)).collect::<Result<Vec<_>>>()?;
-        let fields = || {
-            columns
-                .iter()
-                .enumerate()
-                .map(|(at, column)| (format!("k{at}"), json!({"$ifNull": [value_of(column), null]})))
+        let field = |(at, column): (usize, &&Column)| {
+            let value = value_of(column);
+            (format!("k{at}"), json!({"$cond": [{"$eq": [{"$type": value}, "missing"]}, null, value]}))
         };
         Ok(match *columns {
             [] => Json::Null,
             [column] => value_of(column),
-            _ => Json::Object(fields().collect()),
+            _ => Json::Object(columns.iter().enumerate().map(field).collect()),
         })
     }
 
