@@ -381,7 +381,7 @@ kinds! {
     Overflow = 15, NUMERIC_VALUE_OUT_OF_RANGE;
     InvalidLength = 16, INVALID_PARAMETER_VALUE;
     IllegalOperation = 20, OBJECT_NOT_IN_PREREQUISITE_STATE;
-    CannotDropShardKeyIndex = 303, OBJECT_NOT_IN_PREREQUISITE_STATE;
+    CannotDropShardKeyIndex = 370, OBJECT_NOT_IN_PREREQUISITE_STATE;
     LockTimeout = 24, LOCK_NOT_AVAILABLE;
     NamespaceNotFound = 26, UNDEFINED_TABLE;
     IndexNotFound = 27, UNDEFINED_OBJECT;
@@ -430,10 +430,10 @@ kinds! {
     InvalidUUID = 207, INVALID_PARAMETER_VALUE;
     QueryPlanKilled = 175, QUERY_CANCELED;
     CannotIndexParallelArrays = 171, INVALID_PARAMETER_VALUE;
-    ZoneNotFound = 162, UNDEFINED_OBJECT;
+    ZoneNotFound = 177, UNDEFINED_OBJECT;
     ZoneStillInUse = 163, OBJECT_IN_USE;
     RangeOverlapConflict = 178, EXCLUSION_VIOLATION;
-    ChunkTooBig = 179, PROGRAM_LIMIT_EXCEEDED;
+    ChunkTooBig = 153, PROGRAM_LIMIT_EXCEEDED;
     NotExactValueField = 111, INVALID_PARAMETER_VALUE;
     NotImplemented = 238, FEATURE_NOT_SUPPORTED;
     ExceededMemoryLimit = 146, OUT_OF_MEMORY;
@@ -461,12 +461,11 @@ kinds! {
     ReshardingCriticalSectionTimeout = 342, LOCK_NOT_AVAILABLE;
     MergeStageNoMatchingDocument = 13113, UNDEFINED_OBJECT;
     MaxSubPipelineDepthExceeded = 232, STATEMENT_TOO_COMPLEX;
-    MissingSortKeyShard = 169, INVALID_PARAMETER_VALUE;
     ViewDepthLimitExceeded = 165, PROGRAM_LIMIT_EXCEEDED;
     CommandNotSupportedOnView = 166, WRONG_OBJECT_TYPE;
     OptionNotSupportedOnView = 167, INVALID_PARAMETER_VALUE;
     InvalidViewDefinition = 182, INVALID_OBJECT_DEFINITION;
-    ViewPipelineMaxSizeExceeded = 229, PROGRAM_LIMIT_EXCEEDED;
+    ViewPipelineMaxSizeExceeded = 195, PROGRAM_LIMIT_EXCEEDED;
     InvalidPipelineOperator = 168, INVALID_PARAMETER_VALUE;
     ConversionFailure = 241, INVALID_PARAMETER_VALUE;
 }

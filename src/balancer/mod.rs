@@ -108,7 +108,11 @@ impl Balancer {
 
     fn measure_loads(&mut self, view: &mut View) {
         let asked: Vec<_> = view.shards.iter().filter(|shard| !self.is_resting(&shard.id)).cloned().collect();
-        self.loads.measure(view, &asked);
+        if self.loads.measure(view, &asked) {
+            let delay = transaction::run(|| settings::integer("load_delay_s")).unwrap_or_default();
+            let cluster = self.describe(view, &|_| false);
+            self.loads.note(&cluster, Duration::from_secs(delay.unsigned_abs()));
+        }
     }
 
     fn work(&mut self) -> Result<bool> {
@@ -302,7 +306,7 @@ impl Balancer {
 
     /// Describes the cluster for the policy; `busy` shards are part of a running move.
     fn describe(&self, view: &View, busy: &dyn Fn(ShardId) -> bool) -> policy::Cluster {
-        view.describe(&Exceptions {
+        let mut cluster = view.describe(&Exceptions {
             unavailable: &|shard| busy(shard) || self.is_resting(&shard),
             settling: &|shard| self.loads.is_settling(shard),
             resting: &|collection| self.collections.is_resting(&collection),
@@ -311,7 +315,9 @@ impl Balancer {
                 let of_it = self.pairs.resting().filter(|(of, ..)| *of == collection);
                 of_it.map(|&(_, from, to)| (from, to)).collect()
             },
-        })
+        });
+        self.loads.mark(&mut cluster);
+        cluster
     }
 
     fn split(&mut self, view: &View, splits: &[policy::Split]) -> bool {

@@ -247,7 +247,7 @@ impl Balancer {
             Err(error) => return self.move_failed(view, running_move, &error),
         };
         batch.moved = true;
-        self.loads.moved([running_move.from, running_move.to]);
+        self.loads.moved(running_move.to);
         self.collections.succeeded(&running_move.collection);
         self.pairs.succeeded(&(running_move.collection, running_move.from, running_move.to));
         self.shards.succeeded(&running_move.from);

@@ -115,6 +115,7 @@ impl View {
             zones: self.zones_of_shards.get(&shard.id).unwrap_or(&none).iter().map(|zone| number(zone)).collect(),
             other_load: self.loads.of_others(shard.id),
             settling: (except.settling)(shard.id),
+            waiting: false,
         });
         let shards = shards.collect();
         let collections = self.collections.iter().map(|collection| {

@@ -101,6 +101,12 @@ pub const SETTINGS: &[Setting] = &[
         description: "pause of the balancer after each move, in milliseconds",
     },
     Setting {
+        name: "load_delay_s",
+        default: "300",
+        kind: SettingKind::Integer(0, 86_400),
+        description: "seconds for which a shard must have been busier than others before chunks leave it for their load",
+    },
+    Setting {
         name: "merge_delay_s",
         default: "3600",
         kind: SettingKind::Integer(0, 31_536_000),

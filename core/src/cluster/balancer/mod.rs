@@ -52,6 +52,7 @@ mod load_tests;
 mod tests;
 
 pub use compliance::{Compliance, compliance};
+pub use load::Patience;
 pub use state::{Chunk, Cluster, Collection, Cut, Load, Merge, Move, Plan, Reason, Shard, Split, ZoneId};
 pub use targets::{Spread, spread};
 pub use window::{Window, time_of_day};

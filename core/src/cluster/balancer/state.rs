@@ -31,8 +31,10 @@ pub struct Shard {
     pub zones: Vec<ZoneId>,
     /// its load by collections that are not listed, in operations in 1,000 seconds
     pub other_load: u64,
-    /// a move has changed its load lately, so it takes part in no move for load
+    /// it has got a chunk lately whose load is not measured yet, so it takes part in no move for load
     pub settling: bool,
+    /// it has been busier than others only for a short time, so it gives no chunk away for load: see [`Patience`](super::Patience)
+    pub waiting: bool,
 }
 
 /// The load of a chunk, in operations in 1,000 seconds; 0 if it was not measured.
