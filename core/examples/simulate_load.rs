@@ -3,11 +3,11 @@
 //!     cargo run --release -p docshard-core --example simulate_load [SHARDS [SCENARIO]]
 //!
 //! A key has a rate; rates follow Zipf's law. Each step of 30 seconds the shards' smoothed rates are measured, with the error that
-//! samples of them have, the policy is asked, and what it plans is done: splits at once, moves by the next step, at most as many at a time as
-//! the setting `parallel_moves` may say. A shard whose load a move has changed settles, and a moved chunk is pinned, as by the worker.
+//! samples of them have, the policy is asked, and what it plans is done: splits at once, moves by the next step, at most as many at a time
+//! as the setting `parallel_moves` may say. A shard whose load a move has changed settles, and a moved chunk is pinned, as by the worker.
 //!
-//! *excess*: the load above the threshold on all shards, in percent of all load, without that of single hot keys. *returned*: the moves that
-//! brought a chunk back to a shard that it had left within an hour. A scenario whose loads do not
+//! *excess*: the load above the threshold on all shards, in percent of all load, without that of single hot keys. *returned*: the moves
+//! that brought a chunk back to a shard that it had left within an hour. A scenario whose loads do not
 //! change fails if any returned, or if moves go on in its last hour; each fails if the excess at its end is more than it says.
 
 use docshard_core::cluster::balancer::{Chunk, Cluster, Collection, Cut, Load, Reason, Shard, plan};

@@ -91,8 +91,9 @@ fn end_attempt(shard: &mut ShardSession, record: &Record, cluster: i64, gid: &st
 /// Drops the table that an aborted move created, unless it is in the catalog. Holds the collection's lock, so that no other
 /// move creates the table at the same time.
 ///
-/// INVARIANT: a table is dropped only if it has the version of this very move and no documents, and no other move may bring documents there.
-/// After a restore of the router, a later router may have moved documents there. Such a table stays, as one that the catalog does not know.
+/// INVARIANT: a table is dropped only if it has the version of this very move and no documents, and no other move may bring documents
+/// there. After a restore of the router, a later router may have moved documents there. Such a table stays, as one that the catalog does
+/// not know.
 fn drop_unplaced(recipient: &mut ShardSession, record: &Record) -> Result<()> {
     if record.state != State::Aborted {
         return Ok(());
