@@ -155,7 +155,7 @@ fn sweep_shard(shard: &mut ShardSession, cluster: i64) -> Result<()> {
         if alive.contains(&id) {
             continue;
         }
-        if !transaction::run(|| record::is_known(id))? {
+        if !transaction::run(|| record::is_own(id))? {
             // A router that this one has replaced prepared it, and may have decided the move: all objects of this move are kept.
             if REPORTED.with_borrow_mut(|reported| reported.insert(gid.to_owned())) {
                 pgrx::log!(
@@ -167,7 +167,7 @@ fn sweep_shard(shard: &mut ShardSession, cluster: i64) -> Result<()> {
             alive.insert(id);
             continue;
         }
-        // The move has ended. A shard that was promoted without its last commits has the transaction prepared again.
+        // Of a move that has ended, a shard has such a transaction again if it was promoted without its last commits.
         match transaction::run(|| record::outcome(id))? {
             Some(Outcome::Committed) => shard.commit_prepared(gid)?,
             _ => shard.rollback_prepared(gid)?,
