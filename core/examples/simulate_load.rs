@@ -7,8 +7,8 @@
 //! the setting `parallel_moves` may say. A shard that has got a chunk settles, a moved chunk is pinned, and a shard gives chunks away only after it
 //! has been busy for a while, as by the worker.
 //!
-//! *excess*: the load above the threshold on all shards, in percent of all load, without that of single hot keys. *returned*: the moves that
-//! brought a chunk back to a shard that it had left within an hour. A scenario whose loads do not
+//! *excess*: the load above the threshold on all shards, in percent of all load, without that of single hot keys. *returned*: the moves
+//! that brought a chunk back to a shard that it had left within an hour. A scenario whose loads do not
 //! change fails if any returned, or if moves go on in its last hour; each fails if the excess at its end is more than it says.
 
 use docshard_core::cluster::balancer::{Chunk, Cluster, Collection, Cut, Load, Patience, Reason, Shard, plan};

@@ -88,8 +88,8 @@ fn mark_jumbo(collection: &Collection, chunk: &Chunk) -> Result<()> {
     change::touch(collection.id)
 }
 
-/// Measures a move's first chunk exactly. Returns its documents and bytes if the estimate was wrong by more than a fifth plus 64 KiB; otherwise
-/// None.
+/// Measures a move's first chunk exactly. Returns its documents and bytes if the estimate was wrong by more than a fifth plus 64 KiB;
+/// otherwise None.
 pub(super) fn confirm(view: &View, step: &policy::Move) -> Result<Option<(u64, u64)>> {
     let collection = &view.collections[step.collection];
     let chunk = &collection.chunks[step.chunks.start];

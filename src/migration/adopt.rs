@@ -48,15 +48,14 @@ use std::time::{Duration, Instant};
 /// How long the coordinator of a decided move may take to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The largest size of the report, in bytes. Further ranges and collections are only counted.
+/// The size of the report from which on further ranges and collections are only counted.
 const MAX_REPORT: usize = 32 * 1024;
 
 /// Adopts a shard; returns what was lost and changed. Runs in a background worker, outside any transaction.
 ///
 /// # Errors
 /// `ShardNotFound`; `IllegalOperation` for the router's own database, and for a shard that is ahead of the catalog;
-/// `NotWritablePrimary` at a copy of the router; `ConflictingOperationInProgress` while a coordinator completes a move; errors of the
-/// shards.
+/// `NotWritablePrimary` at a copy of the router; `ConflictingOperationInProgress` while a coordinator completes a move; errors of the shards.
 pub(super) fn run(name: &str) -> Result<Json> {
     transaction::run(require_router)?;
     // `accept` ends the refusal of the shard.

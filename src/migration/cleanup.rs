@@ -91,8 +91,9 @@ fn end_attempt(shard: &mut ShardSession, record: &Record, cluster: i64, gid: &st
 /// Drops the table that an aborted move created, unless it is in the catalog. Holds the collection's lock, so that no other
 /// move creates the table at the same time.
 ///
-/// INVARIANT: a table is dropped only if it has the version of this very move and no documents, and no other move may bring documents there.
-/// After a restore of the router, a later router may have moved documents there. Such a table stays, as one that the catalog does not know.
+/// INVARIANT: a table is dropped only if it has the version of this very move and no documents, and no other move may bring documents
+/// there. After a restore of the router, a later router may have moved documents there. Such a table stays, as one that the catalog does
+/// not know.
 fn drop_unplaced(recipient: &mut ShardSession, record: &Record) -> Result<()> {
     if record.state != State::Aborted {
         return Ok(());
@@ -154,7 +155,7 @@ fn sweep_shard(shard: &mut ShardSession, cluster: i64) -> Result<()> {
         if alive.contains(&id) {
             continue;
         }
-        if !transaction::run(|| record::is_known(id))? {
+        if !transaction::run(|| record::is_own(id))? {
             // A router that this one has replaced prepared it, and may have decided the move: all objects of this move are kept.
             if REPORTED.with_borrow_mut(|reported| reported.insert(gid.to_owned())) {
                 pgrx::log!(
@@ -166,7 +167,7 @@ fn sweep_shard(shard: &mut ShardSession, cluster: i64) -> Result<()> {
             alive.insert(id);
             continue;
         }
-        // The move has ended. A shard that was promoted without its last commits has the transaction prepared again.
+        // Of a move that has ended, a shard has such a transaction again if it was promoted without its last commits.
         match transaction::run(|| record::outcome(id))? {
             Some(Outcome::Committed) => shard.commit_prepared(gid)?,
             _ => shard.rollback_prepared(gid)?,

@@ -76,7 +76,7 @@ fn is_missing(error: &Error) -> bool {
     error.sqlstate == UNDEFINED_FUNCTION && !error.is_ours
 }
 
-/// Runs a call; None if its answer has not come before the deadline.
+/// The answer; None if it has not come before the deadline.
 fn before<C: Call>(deadline: Option<Instant>, session: &mut ShardSession, call: &C) -> Result<Option<C::Answer>> {
     call.start(session)?;
     let milliseconds = deadline.map_or(-1, milliseconds_until);

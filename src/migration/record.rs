@@ -27,9 +27,9 @@ pub fn resting_ranges() -> Result<Vec<Range>> {
     migrations::recently_given_up(MAX_ATTEMPTS)
 }
 
-/// True if a move of that number belongs to this router, or is in the catalog. The upper 32 bits of a number identify the epoch of the
-/// router: see `docshard_core::cluster::take_over::first_move`.
-pub fn is_known(id: i64) -> Result<bool> {
+/// True if a move of that number belongs to this router, or is in the catalog. The first digits of a number are the epoch of the
+/// router: see `catalog::takeover`.
+pub fn is_own(id: i64) -> Result<bool> {
     Ok(take_over::is_move_of(identity::coordinator()?.epoch, id) || migrations::exists(id)?)
 }
 

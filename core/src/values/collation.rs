@@ -171,8 +171,8 @@ impl Collator {
 
 /// Strings of at most this number of bytes are given to the library as they are.
 const SHORT: usize = 512;
-/// The most combining marks in a row that the library is given: the limit of Unicode's Stream-Safe Text Format (UAX #15). Its time grows with the
-/// square of their number.
+/// The most combining marks in a row that the library is given: the limit of Unicode's Stream-Safe Text Format (UAX #15). Its time grows
+/// with the square of their number.
 const MAX_MARKS: usize = 30;
 /// The combining grapheme joiner, which has no weight, and separates combining marks.
 const JOINER: char = '\u{34f}';

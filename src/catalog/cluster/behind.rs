@@ -3,8 +3,8 @@
 //!
 //! A shard commits a change of ownership before the catalog does, so it is never behind the catalog. The exceptions are shards with
 //! prepared transactions: those that the router has decided and the shard has not committed yet, and, after a failover, those of moves that
-//! have ended, which the worker ends. So a shard is known to be behind if a look at it found none of these transactions, or if it is still
-//! behind after all those have ended that the look found.
+//! have ended, which the worker ends. So a shard is known to be behind only if it is still behind after all of these that an earlier look
+//! found have ended, or if that look found none.
 
 use super::identity;
 use crate::catalog::cache;
@@ -208,7 +208,7 @@ impl Expected {
         }
     }
 
-    /// Like [`Expected::find`], after a first look at the shard.
+    /// As [`Expected::find`], after a first look at the shard.
     pub fn behind(&self, shard: &Shard, first: &Seen) -> Result<Vec<Behind>> {
         if identity::require_router().is_err() || self.compare(shard.id, first).is_empty() {
             return Ok(Vec::new());

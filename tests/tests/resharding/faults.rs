@@ -1,5 +1,5 @@
-//! Changes of layouts that are cancelled or aborted, and servers that crash, at every fault point, beside a client that inserts. Afterwards every
-//! document that was acknowledged is there once, nothing is left, the collection can be written, and the metadata are consistent.
+//! Changes of layouts that are cancelled or aborted, and servers that crash, at every fault point, beside a client that inserts. Afterwards
+//! every document that was acknowledged is there once, nothing is left, the collection can be written, and the metadata are consistent.
 //!
 //! In `make test` each point has one of two accidents in turn. `make test-all` has both.
 

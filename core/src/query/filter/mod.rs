@@ -226,7 +226,7 @@ impl Filter {
         Ok(self.marked_equalities().map(|(path, value)| (path.to_owned(), value)).collect())
     }
 
-    /// Like [`equalities`](Self::equalities), with 64-bit integers marked, as an upsert stores them.
+    /// As [`equalities`](Self::equalities), with 64-bit integers marked, as an upsert stores them.
     pub(crate) fn marked_equalities(&self) -> impl Iterator<Item = (&str, Value)> {
         self.equalities().into_iter().map(|(path, value)| (path, self.longs.mark(path, value)))
     }

@@ -36,7 +36,7 @@ impl Repair {
         self
     }
 
-    /// The call that brings a shard to the catalog's state.
+    /// Brings a shard to the state that the catalog says.
     pub fn adopt(shard: &str) -> Self {
         Self::new("accept_shard", [shard, r#"{"adopt": true}"#])
     }

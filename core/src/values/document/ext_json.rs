@@ -25,10 +25,10 @@ pub fn from_json(json: &Json) -> Result<Value> {
     read(json, 0)
 }
 
-/// Like [`from_json`], for a value that is to be stored. If [`keeps_order`], a `$numberLong` that fits 32 bits is marked.
+/// As [`from_json`], for a value that is to be stored. If [`keeps_order`], a `$numberLong` that fits 32 bits is marked.
 ///
 /// # Errors
-/// Those of [`from_json`].
+/// As [`from_json`].
 pub fn storable(json: &Json) -> Result<Value> {
     let value = from_json(json)?;
     Ok(if keeps_order() { marked(json, value) } else { value })

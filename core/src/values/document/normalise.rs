@@ -1,4 +1,5 @@
-//! Converts a client's document into the form that is stored: adds `_id`, puts it in front if the order of fields is kept, relaxes Extended JSON, checks names and sizes.
+//! Converts a client's document into the form that is stored: adds `_id`, puts it in front if the order of fields is kept, relaxes Extended
+//! JSON, checks names and sizes.
 //!
 //! One walk over the raw bytes. It returns None for values that need no change, so a document in its stored form is not copied; a
 //! changed value is returned as [`Part`]s that still borrow everything else from the input.
