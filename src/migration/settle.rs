@@ -3,7 +3,7 @@
 //! The holder of the coordinator's lock may repeat every step, from any state in which the move was left:
 //! `core::cluster::migration::next_action` returns the next one.
 
-use super::cleanup::{clean, roll_back};
+use super::cleanup::{clean, end_sessions, roll_back};
 use super::names;
 use super::record::{self, Record};
 use super::shard::Sides;
@@ -84,6 +84,15 @@ fn of_other_server(record: &Record, gids: &[String; 2], sides: &mut Sides) -> Re
         [record.donor, record.recipient].into_iter().try_for_each(|shard| require_ended_at(&*cache::shard(shard)?))?;
         Ok(false)
     })?;
+    if is_own {
+        // The former server may only have been frozen. After this its coordinator can prepare nothing more, and so decide nothing that the
+        // shards do not show.
+        let cluster = transaction::run(cluster_id)?;
+        transaction::guarded(|| {
+            end_sessions(sides.recipient(record)?, record, cluster)?;
+            end_sessions(sides.donor(record)?, record, cluster)
+        })?;
+    }
     let found = transaction::guarded(|| {
         Ok([sides.donor(record)?.find_part(record, &gids[0])?, sides.recipient(record)?.find_part(record, &gids[1])?])
     })?;
@@ -116,8 +125,7 @@ fn in_doubt(record: &Record, gids: &[String; 2], found: [Found; 2]) -> Result<Er
         record.namespace,
         prepared.join(" and ")
     );
-    transaction::run(|| migrations::replace_error(record.id, &doubt.message))?;
-    Ok(doubt.with_hint(match prepared.len() {
+    let doubt = doubt.with_hint(match prepared.len() {
         // No documents are lost by either, as the donor refuses writes to the range meanwhile.
         2 => {
             "ROLLBACK PREPARED both leaves the chunk at the donor; COMMIT PREPARED the donor's first, and then the recipient's, moves it. Both \
@@ -127,7 +135,10 @@ fn in_doubt(record: &Record, gids: &[String; 2], found: [Found; 2]) -> Result<Er
             "The other shard has changed since. Look for documents of the chunk's range on all shards. If only what is prepared at the recipient \
              has them: COMMIT PREPARED; otherwise ROLLBACK PREPARED. Then call docshard.recover_moves()."
         }
-    }))
+    });
+    let said = format!("{}. {}", doubt.message, doubt.hint.as_deref().unwrap_or_default());
+    transaction::run(|| migrations::set_in_doubt(record.id, &said))?;
+    Ok(doubt)
 }
 
 fn settle_by(id: i64, sides: &mut Sides) -> Result<()> {
