@@ -11,6 +11,7 @@ use crate::pg::error::Result;
 use crate::pg::{fault, transaction};
 use crate::shard::leftovers;
 use crate::store::{self, collections, migrations, placements, resharding};
+use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::{Outcome, State};
 use docshard_core::error::{Kind, bail};
 use docshard_core::routing::protocol::Call;
@@ -94,6 +95,30 @@ pub(super) fn end_sessions(shard: &mut ShardSession, record: &Record, cluster: i
     Ok(())
 }
 
+/// The outcome of the move that has prepared a transaction at a shard; None if the catalog does not have that move. It may have another one of
+/// that number between other shards.
+fn outcome_at(id: i64, at: ShardId, gid: &str, cluster: i64) -> Result<Option<Outcome>> {
+    if !migrations::exists(id)? {
+        return Ok(None);
+    }
+    let record = record::load(id)?;
+    let side = if gid == names::donor_gid(cluster, id) { record.donor } else { record.recipient };
+    if side == at { record::outcome(id) } else { Ok(None) }
+}
+
+/// Prevents that the next move gets the number of a move that has prepared something on a shard, and that the catalog has lost: their prepared
+/// transactions would have the same names.
+pub(super) fn skip_lost_moves(shard: &mut ShardSession, cluster: i64) -> Result<()> {
+    for gid in (ReadPrepared { prefixes: &[&names::gid_prefix(cluster)] }).call(shard)? {
+        if let Some(id) = names::move_of(&gid, cluster)
+            && !migrations::exists(id)?
+        {
+            skip_number(id)?;
+        }
+    }
+    Ok(())
+}
+
 /// Makes the next move's number greater than that of a move that the catalog has lost, unless another router has begun it.
 fn skip_number(id: i64) -> Result<()> {
     if record::is_of_this_router(id)? && store::last_number("migrations")? <= id {
@@ -142,7 +167,7 @@ pub fn sweep() -> Result<usize> {
             }
             let cluster = transaction::run(cluster_id)?;
             let mut session = transaction::run(|| ShardSession::open(shard, RECOVERY))?;
-            sweep_shard(&mut session, cluster)
+            sweep_shard(&mut session, shard.id, cluster)
         });
         left += usize::from(swept.is_err());
     }
@@ -152,7 +177,7 @@ pub fn sweep() -> Result<usize> {
 /// INVARIANT: reads the shard first and the catalog afterwards. A move's row is durable before the move changes a shard, so an
 /// object whose move has no row, or has ended, belongs to no running move of this server. But a router that was promoted without its last
 /// commits, or restored, lacks rows of moves that may have been decided: what these have prepared may be the only copy of documents.
-fn sweep_shard(shard: &mut ShardSession, cluster: i64) -> Result<()> {
+fn sweep_shard(shard: &mut ShardSession, at: ShardId, cluster: i64) -> Result<()> {
     let gids = ReadPrepared { prefixes: &[&names::gid_prefix(cluster)] }.call(shard)?;
     let prepared: Vec<(&str, i64)> =
         gids.iter().filter_map(|gid| Some((gid.as_str(), names::move_of(gid, cluster)?))).collect();
@@ -170,7 +195,7 @@ fn sweep_shard(shard: &mut ShardSession, cluster: i64) -> Result<()> {
             continue;
         }
         // Of a move that has ended, a shard has such a transaction again if it was promoted without its last commits.
-        let Some(outcome) = transaction::run(|| record::outcome(id))? else {
+        let Some(outcome) = transaction::run(|| outcome_at(id, at, gid, cluster))? else {
             // A router that this one has replaced prepared it, or a former server of this one, and may have decided the move: all objects of
             // this move are kept.
             if REPORTED.with_borrow_mut(|reported| reported.insert(gid.to_owned())) {

@@ -130,7 +130,7 @@ fn find_holders(collection: &Collection) -> Result<Holders> {
 /// catalog does not know.
 fn require_known(session: &mut ShardSession, known: &[String]) -> Result<()> {
     let cluster = cluster_id()?;
-    for gid in ReadPrepared { prefixes: &[&names::gid_prefix(cluster)] }.call(session)? {
+    for gid in (ReadPrepared { prefixes: &[&names::gid_prefix(cluster)] }).call(session)? {
         let is_in_catalog = names::move_of(&gid, cluster).map_or(Ok(false), record::is_in_catalog)?;
         if !is_in_catalog {
             return Err(error!(

@@ -2,7 +2,7 @@
 //! reported while metadata change.
 
 use docshard_tests::faults::Fault;
-use docshard_tests::{Cluster, Node, wait_until};
+use docshard_tests::{Cluster, Node, is_thorough, wait_until};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -389,7 +389,7 @@ fn nothing_is_found_while_metadata_change() {
     ];
     thread::scope(|scope| {
         let threads = [scope.spawn(|| run(&moves)), scope.spawn(|| run(&layouts)), scope.spawn(|| run(&definitions))];
-        for _ in 0..20 {
+        for _ in 0..if is_thorough() { 20 } else { 5 } {
             let found = check(&cluster, "");
             if !found.is_empty() {
                 over.store(true, Ordering::Relaxed);
