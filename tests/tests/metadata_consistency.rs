@@ -174,8 +174,7 @@ fn versions(cluster: &Cluster) {
     repaired(cluster, "an older version", &[(mismatch, NS, "shard1")]);
     assert_eq!(count(cluster, NS), 301);
     shard0.psql("UPDATE docshard_data.placement SET version = version + 1");
-    let again = "UPDATE docshard_data.placement SET version = version - 1";
-    undone(cluster, shard0, "a newer version", (mismatch, NS, "shard0"), again);
+    repaired(cluster, "a newer version", &[(mismatch, NS, "shard0")]);
 
     // A transaction that a coordinator has prepared may be the reason of a difference.
     shard0.psql("UPDATE docshard_data.placement SET version = version + 1");

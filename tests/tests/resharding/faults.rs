@@ -215,3 +215,21 @@ fn donor_and_recipient_may_crash_at_every_point() {
     }
     inserter.check(&cluster, documents);
 }
+
+/// A hand-over for which there is not enough time is put off, again and again; it does not end the change with an internal error.
+#[test]
+fn a_hand_over_that_is_late_is_put_off() {
+    let documents = 300;
+    let cluster = cluster(documents);
+    cluster.router.psql("ALTER SYSTEM SET docshard.max_write_stall = '5ms'");
+    cluster.router.psql("SELECT pg_reload_conf()");
+    let mut key = r#"{"_id": "hashed"}"#;
+    for _ in 0..3 {
+        match json(&mut cluster.router.client(), &reshard(key, r#"{"commitTimeoutMS": 5000}"#)) {
+            Ok(_) => key = if key.contains("_id") { r#"{"k": 1}"# } else { r#"{"_id": "hashed"}"# },
+            Err(error) => assert!(code(&error).contains("24"), "{error:?}"),
+        }
+        check_after(&cluster, "a change that was put off");
+    }
+    crate::check(&cluster, documents);
+}
