@@ -216,7 +216,7 @@ impl Copying {
         for shard in self.nodes()? {
             query_on::<String>(&*cache::shard(shard)?, timeout, &[Param::Text(&brief)])?;
         }
-        call_on_all(&self.change.of.map.shards(), &ExcludeWriters { collection: self.change.of.id })
+        call_on_all(&self.change.donors(), &ExcludeWriters { collection: self.change.of.id })
     }
 
     /// All shards that the decision changes.
@@ -278,7 +278,7 @@ impl Copying {
         }
         self.await_standbys(deadline)?;
         let change = &self.change;
-        for shard in change.of.map.shards() {
+        for shard in change.donors() {
             let capture = EndCapture { collection: change.of.id, migration: change.id };
             let shard = cache::shard(shard)?;
             // Without it, changes may be missing: another process has deleted it because it considered this one dead.
