@@ -34,7 +34,7 @@ use crate::store::collections::{self, Identified};
 use crate::store::{changelog, migrations, placements};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::{Action, Part, State, salvage};
-use docshard_core::error::sqlstate::{self, class};
+use docshard_core::error::sqlstate;
 use docshard_core::error::{Kind, error};
 use docshard_core::routing::model::Collection;
 use docshard_core::routing::names as relations;
@@ -50,6 +50,9 @@ use std::time::{Duration, Instant};
 
 /// How long the coordinator of a decided move may take to end.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Errors that say nothing about the other collections of the shard.
+const OF_ONE_COLLECTION: [Kind; 3] = [Kind::IllegalOperation, Kind::ConflictingOperationInProgress, Kind::LockTimeout];
 
 /// The size of the report from which on further ranges and collections are only counted.
 const MAX_REPORT: usize = 32 * 1024;
@@ -76,7 +79,7 @@ pub(super) fn run(name: &str) -> Result<Json> {
         let (list, changes) = match adopt_one(&shard, &mut session, &namespace, version) {
             Ok(None) => continue,
             Ok(Some(changes)) => (&mut adopted, changes),
-            Err(error) if error.is_of_class(class::INTERVENTION) => return Err(error),
+            Err(error) if !OF_ONE_COLLECTION.contains(&error.kind) => return Err(error),
             Err(error) => {
                 session = connect(shard.id, RECOVERY)?;
                 let one = json!({"ns": namespace, "code": error.kind.code(), "errmsg": error.message, "hint": error.hint});
