@@ -82,7 +82,8 @@ pub(super) fn run(name: &str) -> Result<Json> {
             Err(error) if !OF_ONE_COLLECTION.contains(&error.kind) => return Err(error),
             Err(error) => {
                 session = connect(shard.id, RECOVERY)?;
-                let one = json!({"ns": namespace, "code": error.kind.code(), "errmsg": error.message, "hint": error.hint});
+                let one =
+                    json!({"ns": namespace, "code": error.kind.code(), "errmsg": error.message, "hint": error.hint});
                 first_error = first_error.or(Some(error));
                 (&mut failed, one)
             }
@@ -125,12 +126,7 @@ fn namespaces(shard: &Shard, session: &mut ShardSession) -> Result<BTreeMap<Stri
 }
 
 /// Adopts a collection of the shard, whose version there the catalog has as `version`; None if there was nothing to do.
-fn adopt_one(
-    shard: &Shard,
-    session: &mut ShardSession,
-    namespace: &str,
-    version: Option<i64>,
-) -> Result<Option<Json>> {
+fn adopt_one(shard: &Shard, session: &mut ShardSession, namespace: &str, version: Option<i64>) -> Result<Option<Json>> {
     let found = transaction::run(|| match cache::find(namespace)? {
         Some(collection) => version_at(session, &collection),
         None => Ok(None),

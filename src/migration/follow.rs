@@ -75,7 +75,8 @@ pub(super) fn follow(namespace: &str) -> Result<Option<Json>> {
             apply(&collection, chunk, parts, &holders)?;
         }
         change::touch(locked.id)?;
-        let ahead: Vec<_> = holders.values().filter(|holder| holder.is_ahead).map(|holder| &holder.shard.name).collect();
+        let ahead: Vec<_> =
+            holders.values().filter(|holder| holder.is_ahead).map(|holder| &holder.shard.name).collect();
         let said = json!({"from": last, "to": newest.max(last), "shards": ahead, "chunks": changed.len()});
         change::log("adoptShard.followed", Some(namespace), &said)?;
         Ok(Some(said))
@@ -135,7 +136,8 @@ fn require_known(session: &mut ShardSession, known: &[String]) -> Result<()> {
         if !is_in_catalog {
             return Err(error!(
                 Kind::IllegalOperation,
-                "shard \"{}\" has the prepared transaction {gid} of a move that the catalog does not have", session.name
+                "shard \"{}\" has the prepared transaction {gid} of a move that the catalog does not have",
+                session.name
             )
             .with_hint(HOW_TO_END));
         }
@@ -166,7 +168,8 @@ fn find_owners(collection: &Collection, holders: &mut Holders) -> Result<Vec<(Ch
     require_unsharded(collection, holders, &ahead)?;
     let mut division = Division::new(holders.keys().copied().collect(), ahead, MAX_PARTS);
     let (mut changed, mut contradictions, mut more) = (Vec::new(), Vec::new(), 0);
-    let name = |holders: &Holders, id: ShardId| holders.get(&id).map(|holder| holder.shard.name.clone()).unwrap_or_default();
+    let name =
+        |holders: &Holders, id: ShardId| holders.get(&id).map(|holder| holder.shard.name.clone()).unwrap_or_default();
     for chunk in collection.map.chunks() {
         let end = (chunk.max != collection.key.max_bound()).then_some(chunk.max.as_slice());
         let owners = division.owners(&chunk, end, |id, from| first_key(holders, id, collection.id, from))?;

@@ -3,12 +3,12 @@
 use crate::catalog::cluster::identity;
 use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
-use crate::store::resharding;
 use crate::store::migrations::{self, Range, begin_step, last_removals, set_attempts, set_error, standing};
 pub use crate::store::migrations::{
     Migration as Record, advance, busy_shards, decided, get as load, give_up, insert, next_id, outcome, set_estimate,
     set_progress, set_stall, undecided, undecided_at, unfinished,
 };
+use crate::store::resharding;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::State;
 use docshard_core::cluster::take_over;

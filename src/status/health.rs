@@ -90,7 +90,9 @@ fn left_by_lost_move(seen: &Seen) -> Result<Option<String>> {
             && !migration::is_in_catalog(id)?
         {
             let hint = migration::HOW_TO_END;
-            return Ok(Some(format!("the prepared transaction {gid} is of a move that the catalog does not have; {hint}")));
+            return Ok(Some(format!(
+                "the prepared transaction {gid} is of a move that the catalog does not have; {hint}"
+            )));
         }
     }
     Ok(None)

@@ -323,7 +323,11 @@ fn the_catalog_follows_shards_that_are_ahead() {
         let cluster = with_a_lost_move(taken_over);
         let said = adopt(&cluster, shard).expect("it is adopted");
         let followed = &said["adopted"][0]["followed"];
-        assert_eq!((&followed["chunks"], &followed["shards"]), (&1.into(), &serde_json::json!(["shard0", "shard1"])), "{said}");
+        assert_eq!(
+            (&followed["chunks"], &followed["shards"]),
+            (&1.into(), &serde_json::json!(["shard0", "shard1"])),
+            "{said}"
+        );
         assert_eq!(adopt(&cluster, "shard0").expect("again")["adopted"], serde_json::json!([]));
         assert_sound(&cluster, 7, [4, 3]);
     }
@@ -396,7 +400,9 @@ fn a_move_that_a_lost_router_may_have_decided_is_left_to_the_administrator() {
         assert_eq!(cluster.shards.iter().map(prepared).collect::<Vec<_>>(), [1, 1]);
         // Nothing waits long for it.
         let indexing = format!("SELECT docshard.create_index('{NS}', '{{\"a\": 1}}')");
-        for (waiting, code, said) in [(indexing, "55006", "ROLLBACK PREPARED both"), (insert(104), "55P03", "docshard.migrations")] {
+        for (waiting, code, said) in
+            [(indexing, "55006", "ROLLBACK PREPARED both"), (insert(104), "55P03", "docshard.migrations")]
+        {
             let began = std::time::Instant::now();
             let refused = cluster.router.client().batch_execute(&waiting).expect_err("the move is in doubt");
             let refused = refused.as_db_error().expect("an error of the server");

@@ -105,7 +105,8 @@ pub fn refuse_while_resharding(collection: i32) -> Result<()> {
 
 /// The error of a change that would have to wait for a move which only an administrator can end; `doubt` says how.
 fn in_doubt(namespace: &str, doubt: &str) -> Error {
-    error!(Kind::ConflictingOperationInProgress, "a chunk of {namespace} is being moved, and the move is in doubt").with_hint(doubt)
+    error!(Kind::ConflictingOperationInProgress, "a chunk of {namespace} is being moved, and the move is in doubt")
+        .with_hint(doubt)
 }
 
 fn await_moves(collection: i32, namespace: &str) -> Result<()> {
