@@ -6,7 +6,7 @@
 use super::cleanup::{clean, end_sessions, roll_back};
 use super::names;
 use super::record::{self, Record};
-use super::shard::Sides;
+use super::shard::{ShardSession, Sides};
 use crate::catalog::cluster::identity::cluster_id;
 use crate::catalog::cluster::shard::Shard;
 use crate::catalog::cluster::{behind, identity};
@@ -84,18 +84,24 @@ fn of_other_server(record: &Record, gids: &[String; 2], sides: &mut Sides) -> Re
         [record.donor, record.recipient].into_iter().try_for_each(|shard| require_ended_at(&*cache::shard(shard)?))?;
         Ok(false)
     })?;
-    if is_own {
-        // The former server may only have been frozen. After this its coordinator can prepare nothing more, and so decide nothing that the
-        // shards do not show.
-        let cluster = transaction::run(cluster_id)?;
-        transaction::guarded(|| {
-            end_sessions(sides.recipient(record)?, record, cluster)?;
-            end_sessions(sides.donor(record)?, record, cluster)
-        })?;
-    }
-    let found = transaction::guarded(|| {
-        Ok([sides.donor(record)?.find_part(record, &gids[0])?, sides.recipient(record)?.find_part(record, &gids[1])?])
-    })?;
+    let cluster = transaction::run(cluster_id)?;
+    // The former server may only have been frozen. After this its coordinator can prepare nothing more at the shard.
+    let find = |shard: &mut ShardSession, gid: &str| {
+        if is_own {
+            end_sessions(shard, record, cluster)?;
+        }
+        shard.find_part(record, gid)
+    };
+    let recipient = transaction::guarded(|| find(sides.recipient(record)?, &gids[1]));
+    let donor = transaction::guarded(|| find(sides.donor(record)?, &gids[0]));
+    let found = match (donor, recipient) {
+        (Ok(donor), Ok(recipient)) => [donor, recipient],
+        // A move is decided only when both shards have prepared, so the other one does not matter.
+        (Ok(Found::Before), Err(error)) | (Err(error), Ok(Found::Before)) if is_own && error.is_out_of_reach() => {
+            return Ok(Action::Abort);
+        }
+        (Err(error), _) | (_, Err(error)) => return Err(error),
+    };
     let action_of = if is_own { action_after_failover } else { action_after_take_over };
     match action_of(found[0], found[1]) {
         Action::InDoubt => Err(in_doubt(record, gids, found)?),

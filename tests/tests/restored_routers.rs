@@ -221,6 +221,31 @@ fn a_move_that_a_former_server_of_the_router_has_only_prepared_is_aborted() {
     }
 }
 
+/// The router is restarted while a shard is down: the other one shows that the move is not decided.
+#[test]
+fn a_running_move_is_aborted_by_a_restarted_router_while_one_shard_is_down() {
+    for down in [0, 1] {
+        let mut cluster = cluster(2);
+        cluster.router.arm("move.cloned", Fault::Pause);
+        let moving = start_move(&cluster, 100, "shard1");
+        cluster.router.await_fault("move.cloned");
+        cluster.router.crash();
+        cluster.shards[down].crash();
+        moving.join().expect("it ends").expect_err("the router is gone");
+        cluster.router.start();
+        cluster.router.clear_faults();
+        let state = "SELECT state FROM docshard_catalog.migrations WHERE id = 1";
+        wait_until("the move is aborted", PATIENCE, || {
+            recover(&cluster);
+            cluster.router.value::<String>(state) != "running"
+        });
+        cluster.router.psql(&format!("SELECT docshard.split_at('{NS}', '{{\"k\": 101}}')"));
+        cluster.shards[down].start();
+        assert_eq!(await_end(&cluster), "aborted");
+        assert_eq!((count(&cluster), there(&cluster.shards[0])), (6, 6));
+    }
+}
+
 /// The former server may only have been frozen: its sessions at the shards end before the router judges its move.
 #[test]
 fn sessions_of_a_former_server_s_move_end_before_it_is_judged() {

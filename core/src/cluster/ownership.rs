@@ -145,7 +145,11 @@ mod tests {
         let documents = [(11, 1), (12, 2), (13, 2), (14, 4), (21, 1), (31, 3)].into_iter().collect();
         let found = divide(&old, &[1, 2, 3, 4], &[1, 2, 4], &documents, 9);
         let all = chunks(&[(0, 1), (10, 1), (12, 2), (14, 4), (20, 1), (30, 3)]);
-        assert_eq!(parts(found), all, "the first chunk is empty, and the last one belongs to a shard that is not ahead");
+        assert_eq!(
+            parts(found),
+            all,
+            "the first chunk is empty, and the last one belongs to a shard that is not ahead"
+        );
     }
 
     #[test]
@@ -158,7 +162,11 @@ mod tests {
         let [one, two, three] = [1, 2, 3];
         assert_eq!(first(&[(5, 1), (5, 2)], 9), [Owners::Contradiction(one, two), whole(1)], "both have the key");
         assert_eq!(first(&[(5, 1), (9, 3)], 9), [Owners::Contradiction(three, one), whole(1)], "it is not ahead");
-        assert_eq!(first(&[(25, 2), (26, 3)], 9), [whole(0), Owners::Contradiction(three, two)], "the owner is not ahead");
+        assert_eq!(
+            first(&[(25, 2), (26, 3)], 9),
+            [whole(0), Owners::Contradiction(three, two)],
+            "the owner is not ahead"
+        );
         assert_eq!(first(&[(1, 1), (2, 2), (3, 1)], 2)[0], Owners::TooMany);
     }
 

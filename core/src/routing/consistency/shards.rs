@@ -207,7 +207,8 @@ fn version_mismatch(of: &Recorded, shard: Shard<'_>, found: i64, version: i64) -
     const KIND: &str = "ShardCatalogCacheCollectionMetadataMismatch";
     let details = |finding: Finding| finding.with("version", version).with("versionAtShard", found);
     let how = if found < version { "behind" } else { "ahead" };
-    let description = format!("the shard is {how}: its ranges are those of version {found}, in the catalog of {version}");
+    let description =
+        format!("the shard is {how}: its ranges are those of version {found}, in the catalog of {version}");
     shard.adopted(details(shard.finding(KIND, of, description)))
 }
 
