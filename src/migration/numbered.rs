@@ -38,7 +38,6 @@ pub fn copy(
         let Some(writes) = writes else { break };
         for recipient in &mut *to {
             let Some(loaded) = before(deadline, recipient, &LoadNumberedWrites { writes: &writes })? else {
-                recipient.cancel();
                 return Ok(false);
             };
             after = loaded;
@@ -76,9 +75,13 @@ fn is_missing(error: &Error) -> bool {
     error.sqlstate == UNDEFINED_FUNCTION && !error.is_ours
 }
 
-/// The answer; None if it has not come before the deadline.
+/// The answer; None if it has not come before the deadline. The statement is then cancelled, so that the session can be used again.
 fn before<C: Call>(deadline: Option<Instant>, session: &mut ShardSession, call: &C) -> Result<Option<C::Answer>> {
     call.start(session)?;
     let milliseconds = deadline.map_or(-1, milliseconds_until);
-    session.poll(milliseconds)?.map(|rows| C::decode(&rows)).transpose()
+    let Some(rows) = session.poll(milliseconds)? else {
+        session.cancel();
+        return Ok(None);
+    };
+    C::decode(&rows).map(Some)
 }

@@ -8,6 +8,7 @@ pub use crate::store::migrations::{
     Migration as Record, advance, busy_shards, decided, get as load, give_up, insert, next_id, outcome, set_estimate,
     set_progress, set_stall, undecided, undecided_at, unfinished,
 };
+use crate::store::resharding;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::State;
 use docshard_core::cluster::take_over;
@@ -27,10 +28,9 @@ pub fn resting_ranges() -> Result<Vec<Range>> {
     migrations::recently_given_up(MAX_ATTEMPTS)
 }
 
-/// True if a move of that number belongs to this router, or is in the catalog. The first digits of a number are the epoch of the
-/// router: see `catalog::takeover`.
-pub fn is_own(id: i64) -> Result<bool> {
-    Ok(take_over::is_move_of(identity::coordinator()?.epoch, id) || migrations::exists(id)?)
+/// True if the catalog has a move of that number, or a change of a collection's layout.
+pub fn is_in_catalog(id: i64) -> Result<bool> {
+    Ok(migrations::exists(id)? || resharding::unfinished()?.iter().any(|change| change.id == id))
 }
 
 /// True if this router has begun the move. After a take-over, it may not know whether the former router has decided its moves: see

@@ -1,6 +1,7 @@
 //! Begins a move: checks whether it is possible, and inserts its durable row before any side effect.
 
 use super::attempt::Attempt;
+use super::cleanup::skip_lost_moves;
 use super::numbered;
 use super::record::{self, Record};
 use super::request::MoveRequest;
@@ -242,7 +243,12 @@ pub fn check_node(shard: &mut ShardSession, cluster: i64) -> Result<()> {
 }
 
 /// Inserts the row and takes the coordinator's lock, which this process holds until it ends or releases it.
-pub(super) fn register(request: &MoveRequest, checked: Checked) -> Result<Attempt> {
+pub(super) fn register(request: &MoveRequest, mut checked: Checked) -> Result<Attempt> {
+    transaction::run(|| {
+        let cluster = cluster_id()?;
+        skip_lost_moves(&mut checked.donor, cluster)?;
+        skip_lost_moves(&mut checked.loader, cluster)
+    })?;
     let mut locked = None;
     let deadline = deadline(request);
     loop {

@@ -3,10 +3,10 @@
 //! The holder of the coordinator's lock may repeat every step, from any state in which the move was left:
 //! `core::cluster::migration::next_action` returns the next one.
 
-use super::cleanup::{clean, roll_back};
+use super::cleanup::{clean, end_sessions, roll_back};
 use super::names;
 use super::record::{self, Record};
-use super::shard::Sides;
+use super::shard::{ShardSession, Sides};
 use crate::catalog::cluster::identity::cluster_id;
 use crate::catalog::cluster::shard::Shard;
 use crate::catalog::cluster::{behind, identity};
@@ -84,9 +84,24 @@ fn of_other_server(record: &Record, gids: &[String; 2], sides: &mut Sides) -> Re
         [record.donor, record.recipient].into_iter().try_for_each(|shard| require_ended_at(&*cache::shard(shard)?))?;
         Ok(false)
     })?;
-    let found = transaction::guarded(|| {
-        Ok([sides.donor(record)?.find_part(record, &gids[0])?, sides.recipient(record)?.find_part(record, &gids[1])?])
-    })?;
+    let cluster = transaction::run(cluster_id)?;
+    // The former server may only have been frozen. After this its coordinator can prepare nothing more at the shard.
+    let find = |shard: &mut ShardSession, gid: &str| {
+        if is_own {
+            end_sessions(shard, record, cluster)?;
+        }
+        shard.find_part(record, gid)
+    };
+    let recipient = transaction::guarded(|| find(sides.recipient(record)?, &gids[1]));
+    let donor = transaction::guarded(|| find(sides.donor(record)?, &gids[0]));
+    let found = match (donor, recipient) {
+        (Ok(donor), Ok(recipient)) => [donor, recipient],
+        // A move is decided only when both shards have prepared, so the other one does not matter.
+        (Ok(Found::Before), Err(error)) | (Err(error), Ok(Found::Before)) if is_own && error.is_out_of_reach() => {
+            return Ok(Action::Abort);
+        }
+        (Err(error), _) | (_, Err(error)) => return Err(error),
+    };
     let action_of = if is_own { action_after_failover } else { action_after_take_over };
     match action_of(found[0], found[1]) {
         Action::InDoubt => Err(in_doubt(record, gids, found)?),
@@ -116,8 +131,7 @@ fn in_doubt(record: &Record, gids: &[String; 2], found: [Found; 2]) -> Result<Er
         record.namespace,
         prepared.join(" and ")
     );
-    transaction::run(|| migrations::replace_error(record.id, &doubt.message))?;
-    Ok(doubt.with_hint(match prepared.len() {
+    let doubt = doubt.with_hint(match prepared.len() {
         // No documents are lost by either, as the donor refuses writes to the range meanwhile.
         2 => {
             "ROLLBACK PREPARED both leaves the chunk at the donor; COMMIT PREPARED the donor's first, and then the recipient's, moves it. Both \
@@ -127,7 +141,10 @@ fn in_doubt(record: &Record, gids: &[String; 2], found: [Found; 2]) -> Result<Er
             "The other shard has changed since. Look for documents of the chunk's range on all shards. If only what is prepared at the recipient \
              has them: COMMIT PREPARED; otherwise ROLLBACK PREPARED. Then call docshard.recover_moves()."
         }
-    }))
+    });
+    let said = format!("{}. {}", doubt.message, doubt.hint.as_deref().unwrap_or_default());
+    transaction::run(|| migrations::set_in_doubt(record.id, &said))?;
+    Ok(doubt)
 }
 
 fn settle_by(id: i64, sides: &mut Sides) -> Result<()> {

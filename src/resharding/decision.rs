@@ -18,6 +18,7 @@ use crate::catalog::cluster::nodes::{call_on, call_on_all, query_on};
 use crate::catalog::cluster::settings;
 use crate::catalog::collections::layout::{self, Copy};
 use crate::migration::names;
+use crate::migration::shard::ShardSession;
 use crate::migration::stall;
 use crate::migration::standbys::{self, Standbys};
 use crate::pg::error::{Error, Result};
@@ -192,6 +193,8 @@ impl Copying {
             Ok(()) if purpose == Purpose::Compare => self.compare().map(|()| Outcome::Done),
             Ok(()) => Ok(Outcome::Done),
             Err(error) if error.sqlstate == LOCK_NOT_AVAILABLE => {
+                // Of the statements that were started together, others may still run.
+                self.sessions.all().for_each(ShardSession::cancel);
                 let application = names::application(transaction::run(cluster_id)?, self.change.id);
                 self.blocking = self.sessions.users(self.change.of.id, &application)?;
                 Ok(Outcome::PutOff)
@@ -213,7 +216,7 @@ impl Copying {
         for shard in self.nodes()? {
             query_on::<String>(&*cache::shard(shard)?, timeout, &[Param::Text(&brief)])?;
         }
-        call_on_all(&self.change.of.map.shards(), &ExcludeWriters { collection: self.change.of.id })
+        call_on_all(&self.change.donors(), &ExcludeWriters { collection: self.change.of.id })
     }
 
     /// All shards that the decision changes.
@@ -275,7 +278,7 @@ impl Copying {
         }
         self.await_standbys(deadline)?;
         let change = &self.change;
-        for shard in change.of.map.shards() {
+        for shard in change.donors() {
             let capture = EndCapture { collection: change.of.id, migration: change.id };
             let shard = cache::shard(shard)?;
             // Without the capture, changes may be missing: another process has deleted it because it considered this one dead.

@@ -81,7 +81,7 @@ pub(super) fn all(collection: i32) -> TableRange<'static> {
 impl Sessions {
     /// Opens the sessions, and checks the shards.
     pub(super) fn open(change: &Registered) -> Result<Self> {
-        let (donors, recipients) = (change.of.map.shards(), change.layout.shards());
+        let (donors, recipients) = (change.donors(), change.layout.shards());
         let mut sessions = transaction::run(|| {
             let open = |shard: &Shard| ShardSession::open(shard, "docshard");
             let keeps_order = field_order::is_kept()?;

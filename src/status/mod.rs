@@ -171,11 +171,11 @@ fn shard_notes(
     if let Some(max) = shard.max_size_mb {
         let _ = write!(notes, "  at most {max} MiB");
     }
-    let behind = if unreachable.is_none() { expected.find(shard)? } else { Vec::new() };
+    let difference = if unreachable.is_none() { expected.find(shard)? } else { None };
     if let Some(error) = unreachable {
         let _ = write!(notes, "  unreachable: {error}");
-    } else if !behind.is_empty() {
-        let _ = write!(notes, "  {}; {}", behind::describe(&shard.name, &behind), behind::hint(&shard.name));
+    } else if let Some(difference) = difference {
+        let _ = write!(notes, "  {difference}");
     } else if let Some(note) = contacts::notes(shard.id)? {
         let _ = write!(notes, "  {note}");
     }

@@ -36,7 +36,7 @@ impl Repair {
         self
     }
 
-    /// Brings a shard to the state that the catalog says.
+    /// Brings a shard and the catalog together.
     pub fn adopt(shard: &str) -> Self {
         Self::new("accept_shard", [shard, r#"{"adopt": true}"#])
     }

@@ -206,15 +206,10 @@ pub fn compare(of: &Recorded, shard: Shard<'_>) -> Vec<Finding> {
 fn version_mismatch(of: &Recorded, shard: Shard<'_>, found: i64, version: i64) -> Finding {
     const KIND: &str = "ShardCatalogCacheCollectionMetadataMismatch";
     let details = |finding: Finding| finding.with("version", version).with("versionAtShard", found);
-    if found < version {
-        let description =
-            format!("the shard is behind: its ranges are those of version {found}, in the catalog of {version}");
-        return shard.adopted(details(shard.finding(KIND, of, description)));
-    }
+    let how = if found < version { "behind" } else { "ahead" };
     let description =
-        format!("the shard is ahead: its ranges are those of version {found}, in the catalog of {version}");
-    details(shard.finding(KIND, of, description))
-        .without_repair("the catalog is the older one: restore the router's latest state")
+        format!("the shard is {how}: its ranges are those of version {found}, in the catalog of {version}");
+    shard.adopted(details(shard.finding(KIND, of, description)))
 }
 
 /// Returns a text constant as PostgreSQL writes it in an expression's tree: each byte as a signed number.
@@ -391,7 +386,7 @@ mod tests {
             ("tables", json!(null), "MissingLocalCollection", adopt()),
             ("placed", json!([[3, 78, 9, "V"]]), "CollectionUUIDMismatch", drop()),
             ("placed", json!([[3, 77, 8, "V"]]), behind, adopt()),
-            ("placed", json!([[3, 77, 10, "V"]]), behind, None),
+            ("placed", json!([[3, 77, 10, "V"]]), behind, adopt()),
             ("placed", json!([[3, 77, 9, null]]), "CollectionOptionsMismatch", validator()),
             ("placed", json!([[3, 77, 9, "W"]]), "CollectionOptionsMismatch", validator()),
             ("tables", json!([[3, [["r", "SELECT"], ["r", "INSERT"]]]]), "PrivilegesMismatch", grant()),
