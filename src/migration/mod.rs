@@ -43,8 +43,8 @@ pub mod standbys;
 pub use cleanup::sweep;
 pub use coordinator::run;
 pub use donor::{exclude_range_writers, release_range_writers};
-pub use median::median;
 pub use follow::HOW_TO_END;
+pub use median::median;
 pub use record::{busy_shards, is_in_catalog, resting_ranges, running_of_balancer, undecided};
 pub use request::{MoveRequest, MoveResult, RangeRequest};
 
