@@ -260,8 +260,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 Some(Ok(reply::ok(doc! {})))
             }
             "authenticate" => {
-                let message = "x.509 authentication is not enabled; use SCRAM-SHA-256";
-                Some(Err(Failure::new(reply::MECHANISM_UNAVAILABLE, message)))
+                let mechanism = command.document().get_str("mechanism").unwrap_or_default();
+                Some(Err(sasl::unavailable(mechanism)))
             }
             _ => None,
         };
