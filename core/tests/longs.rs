@@ -6,6 +6,7 @@ use bson::{Document, doc};
 use common::pipelines::aggregate;
 use common::{bytes, document};
 use docshard_core::query::filter::Filter;
+use docshard_core::query::index::IndexKeys;
 use docshard_core::query::update::Update;
 use docshard_core::values::document::bson::read;
 use docshard_core::values::document::bson::write::{Item, Writer};
@@ -152,6 +153,28 @@ fn filters_see_the_type_that_a_document_remembers() {
         let parsed = Filter::parse(&filter).unwrap();
         let found = (parsed.matches(document(&remembers)), parsed.matches(document(&plain)));
         assert_eq!(found, expected, "{filter}");
+    }
+}
+
+#[test]
+fn an_index_tells_longs_from_ints() {
+    let index = IndexKeys::parse(&json!({"n": -1, "o": 1})).unwrap();
+    let made = |json: &Json| {
+        let _keeping = Keeping::order();
+        bytes(json)
+    };
+    for json in [
+        json!({"n": long(5), "o": 5}),
+        json!({"n": 5, "o": long(-5)}),
+        json!({"n": {"a": long(1), "b": 2}, "o": long(0)}),
+    ] {
+        let stored = made(&json);
+        let columns: Vec<Vec<u8>> = (0..2).map(|column| index.key(document(&stored), column)).collect();
+        let types = index.types(document(&stored));
+        assert_eq!(index.restore_document(columns.iter().map(Vec::as_slice), &types).unwrap(), stored, "{json}");
+        // The keys themselves are the same, so that both are found.
+        let plain = bytes(&json);
+        assert_eq!((0..2).map(|column| index.key(document(&plain), column)).collect::<Vec<_>>(), columns);
     }
 }
 

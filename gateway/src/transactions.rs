@@ -165,20 +165,7 @@ impl Executor {
             return Err(Error::LoginNeeded);
         }
         if session::is_end(&command.name) {
-            let is_commit = command.name == "commitTransaction";
-            return match (self.lock(who, connection, place).await, &command.recovery) {
-                (Ok(locked), _) if is_commit => self.commit(who, locked).await,
-                (Ok(locked), _) => self.abort(locked).await,
-                // It was begun at another gateway, or before a restart of this one.
-                (Err(Error::Failure(failure)), Some(xid)) if is_commit && failure.code == NO_SUCH_TRANSACTION.0 => {
-                    match self.outcome(who, place.number, xid).await? {
-                        Some(Phase::Committed) => Ok(reply::ok(doc! {})),
-                        Some(_) => Err(aborted(place.number).into()),
-                        None => Err(failure.into()),
-                    }
-                }
-                (Err(error), _) => Err(error),
-            };
+            return self.end(who, connection, command, place).await;
         }
         if !session::is_allowed(&command.name, &command.database, command.document()) {
             let message =
@@ -221,6 +208,26 @@ impl Executor {
         };
         locked.abort().await;
         result
+    }
+
+    /// Commits or aborts a transaction.
+    async fn end(&self, who: &Identity, connection: i32, command: &Command, place: Place) -> Result<Reply, Error> {
+        let is_commit = command.name == "commitTransaction";
+        match (self.lock(who, connection, place).await, &command.recovery) {
+            (Ok(locked), _) if is_commit => self.commit(who, locked).await,
+            (Ok(locked), _) => self.abort(locked).await,
+            // It is not known here: it was begun at another gateway, or before a restart of this one.
+            (Err(Error::Failure(failure)), Some(xid))
+                if is_commit && failure.code == NO_SUCH_TRANSACTION.0 && failure.labels.is_empty() =>
+            {
+                match self.outcome(who, place.number, xid).await? {
+                    Some(Phase::Committed) => Ok(reply::ok(doc! {})),
+                    Some(_) => Err(aborted(place.number).into()),
+                    None => Err(failure.into()),
+                }
+            }
+            (Err(error), _) => Err(error),
+        }
     }
 
     async fn begin(&self, who: &Identity, connection: i32, place: Place) -> Result<Locked, Error> {

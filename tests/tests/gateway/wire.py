@@ -65,6 +65,8 @@ def exhaust():
 
 
 def recovery():
+    client.here.create_collection("things")
+
     def begin(session):
         part = {"lsid": session, "txnNumber": bson.Int64(1), "autocommit": False}
         read = run(here, find="things", startTransaction=True, **part)

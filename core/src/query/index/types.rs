@@ -24,7 +24,7 @@ const SPECIAL_DECIMAL: u8 = 3;
 /// A double that is negative zero.
 const NEGATIVE_ZERO: u8 = 4;
 /// A long that fits 32 bits.
-const LONG: u8 = 5;
+pub(super) const LONG: u8 = 5;
 /// A symbol with the key of a string.
 const SYMBOL: u8 = 1;
 /// A whole field that is null; a missing field has the same key.
