@@ -401,6 +401,7 @@ COMMENT ON COLUMN docshard.resharding.remaining IS 'an estimate of the time unti
 COMMENT ON COLUMN docshard.resharding.lag IS 'the number of changed keys in the last round that copied changes';
 COMMENT ON COLUMN docshard.resharding.stall_ms IS 'how long writers had to wait for the decision';
 COMMENT ON COLUMN docshard.resharding.attempts IS 'how often the decision was put off because writers would have waited for too long';
+COMMENT ON COLUMN docshard.health.last_contact IS 'when the router last heard of it; every 5 seconds, unless it is asked now';
 GRANT SELECT ON docshard.resharding TO PUBLIC;
 
 -- Statements are sampled, for advice on shard keys.

@@ -1,4 +1,4 @@
--- Protects a database that is part of a cluster from being dropped by mistake: see src/catalog/protection.rs.
+-- Protects a database that is part of a cluster from being dropped by mistake: see src/catalog/cluster/protection.rs.
 
 -- Marks the database as part of a cluster, visibly for the whole server, because DROP DATABASE runs in another database.
 CREATE FUNCTION docshard_internal.note_membership() RETURNS trigger
@@ -19,7 +19,7 @@ BEGIN
 END $$;
 CREATE TRIGGER note_membership AFTER INSERT OR DELETE ON docshard_catalog.shards
     FOR EACH STATEMENT EXECUTE FUNCTION docshard_internal.note_membership();
--- The router's worker changes these two tables every minute, so that a mark which ALTER DATABASE … RESET ALL has removed comes back. Those
+-- The router's worker changes these two tables every 5 seconds, so that a mark which ALTER DATABASE … RESET ALL has removed comes back. Those
 -- of a copy do not change: its mark can be removed.
 CREATE TRIGGER note_membership AFTER INSERT OR UPDATE OR DELETE ON docshard_data.node
     FOR EACH STATEMENT EXECUTE FUNCTION docshard_internal.note_membership();

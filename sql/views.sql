@@ -132,7 +132,7 @@ COMMENT ON COLUMN docshard.health.lag_bytes IS 'how far its slowest standby is b
 COMMENT ON COLUMN docshard.health.oldest_in_doubt_s IS 'the age of the oldest transaction that is prepared on the shard, in seconds';
 COMMENT ON COLUMN docshard.health.max_prepared_transactions IS 'if it is 0, no chunk can move from or to the shard, and no transaction can write there and elsewhere';
 COMMENT ON COLUMN docshard.health.oldest_sync_wait_s IS 'for how long the oldest statement runs whose commit waits for a synchronous standby, in seconds; null: none waits';
-COMMENT ON COLUMN docshard.health.last_contact IS 'when the router last heard of it; every minute, unless it is asked now';
+COMMENT ON COLUMN docshard.health.last_contact IS 'when the router last heard of it; every 5 seconds, unless it is asked now';
 
 CREATE VIEW docshard.hot_chunks AS
 SELECT namespace, shard, min, max, reads, writes, share, note, min_key

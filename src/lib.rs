@@ -1,7 +1,7 @@
 //! docshard: shards collections of jsonb documents over PostgreSQL nodes.
 //!
-//! Layers, from the lowest to the highest; each uses only the ones before it: `docshard_core` (pure logic, and what a router decides) · [`pg`],
-//! [`storage`], [`remote`] (interfaces to PostgreSQL and libpq, with all `unsafe` code) · [`store`],
+//! Layers, from the lowest to the highest; each uses only the ones before it: `docshard_core` (pure logic, and what a router decides) ·
+//! [`pg`], [`storage`], [`remote`] (interfaces to PostgreSQL and libpq, with all `unsafe` code) · [`store`],
 //! [`shard`], [`catalog`], [`router`], … (the cluster) · [`operation`] · [`command`], [`api`], [`table`] (the interfaces for users).
 
 mod api;

@@ -35,6 +35,7 @@ fn shard(id: usize) -> Shard {
         zones: Vec::new(),
         other_load: 0,
         settling: false,
+        waiting: false,
     }
 }
 

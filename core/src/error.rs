@@ -1,7 +1,7 @@
 //! Errors: the type of all of them, and one table that maps each kind to MongoDB's code and name and PostgreSQL's SQLSTATE.
 //!
-//! An error is a value until it is raised. Its texts are made then, and read where another server's error, or a caught one of
-//! PostgreSQL, comes in ([`report`]): nothing else looks for a meaning in a text.
+//! An error is a value until it is raised; only then its texts are made. Texts are read only where an error of another server, or one that
+//! PostgreSQL has raised, is received ([`report`]): no other code looks for a meaning in a text.
 
 pub mod sqlstate;
 
@@ -21,7 +21,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error(Box<Parts>);
 
-/// What an [`Error`] consists of.
+/// The parts of an [`Error`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parts {
     /// The class of the error, as in MongoDB; for an error of PostgreSQL's, the nearest.
@@ -32,13 +32,13 @@ pub struct Parts {
     pub sqlstate: SqlState,
     /// The message.
     pub message: String,
-    /// More about it, beside the kind's code and name.
+    /// Details of the error. The DETAIL that is reported also has the kind's code and name.
     pub detail: Option<String>,
     /// A suggestion how to fix the problem, where that is not obvious.
     pub hint: Option<String>,
-    /// Where it has happened, beside the shards.
+    /// Where or when the error has happened, besides the shards.
     pub context: Option<String>,
-    /// The shards that have passed it on. The last one is this node's neighbour.
+    /// The shards that have passed the error on. This node received it from the last one.
     pub shards: Vec<String>,
     /// The violated unique index, in an error of docshard's.
     pub duplicate: Option<Box<DuplicateKey>>,
@@ -195,12 +195,12 @@ impl Error {
         self
     }
 
-    /// What it consists of.
+    /// Returns the error's parts.
     pub fn into_parts(self) -> Parts {
         *self.0
     }
 
-    /// Its message alone.
+    /// Returns the error's message alone.
     pub fn into_message(self) -> String {
         self.0.message
     }
@@ -218,7 +218,7 @@ impl Error {
         format!("an error with values of documents, SQLSTATE {}", String::from_utf8_lossy(&self.sqlstate)).into()
     }
 
-    /// As [`Self::message_without_values`], with the place of the error.
+    /// Like [`Self::message_without_values`], with the place of the error.
     pub fn text_without_values(&self) -> String {
         let message = self.message_without_values();
         match self.context_text() {
@@ -381,7 +381,7 @@ kinds! {
     Overflow = 15, NUMERIC_VALUE_OUT_OF_RANGE;
     InvalidLength = 16, INVALID_PARAMETER_VALUE;
     IllegalOperation = 20, OBJECT_NOT_IN_PREREQUISITE_STATE;
-    CannotDropShardKeyIndex = 303, OBJECT_NOT_IN_PREREQUISITE_STATE;
+    CannotDropShardKeyIndex = 370, OBJECT_NOT_IN_PREREQUISITE_STATE;
     LockTimeout = 24, LOCK_NOT_AVAILABLE;
     NamespaceNotFound = 26, UNDEFINED_TABLE;
     IndexNotFound = 27, UNDEFINED_OBJECT;
@@ -430,10 +430,10 @@ kinds! {
     InvalidUUID = 207, INVALID_PARAMETER_VALUE;
     QueryPlanKilled = 175, QUERY_CANCELED;
     CannotIndexParallelArrays = 171, INVALID_PARAMETER_VALUE;
-    ZoneNotFound = 162, UNDEFINED_OBJECT;
+    ZoneNotFound = 177, UNDEFINED_OBJECT;
     ZoneStillInUse = 163, OBJECT_IN_USE;
     RangeOverlapConflict = 178, EXCLUSION_VIOLATION;
-    ChunkTooBig = 179, PROGRAM_LIMIT_EXCEEDED;
+    ChunkTooBig = 153, PROGRAM_LIMIT_EXCEEDED;
     NotExactValueField = 111, INVALID_PARAMETER_VALUE;
     NotImplemented = 238, FEATURE_NOT_SUPPORTED;
     ExceededMemoryLimit = 146, OUT_OF_MEMORY;
@@ -458,14 +458,14 @@ kinds! {
     NoSuchReshardCollection = 339, UNDEFINED_OBJECT;
     ReshardCollectionCommitted = 340, OBJECT_NOT_IN_PREREQUISITE_STATE;
     ReshardCollectionAborted = 341, QUERY_CANCELED;
+    ReshardingCriticalSectionTimeout = 342, LOCK_NOT_AVAILABLE;
     MergeStageNoMatchingDocument = 13113, UNDEFINED_OBJECT;
     MaxSubPipelineDepthExceeded = 232, STATEMENT_TOO_COMPLEX;
-    MissingSortKeyShard = 169, INVALID_PARAMETER_VALUE;
     ViewDepthLimitExceeded = 165, PROGRAM_LIMIT_EXCEEDED;
     CommandNotSupportedOnView = 166, WRONG_OBJECT_TYPE;
     OptionNotSupportedOnView = 167, INVALID_PARAMETER_VALUE;
     InvalidViewDefinition = 182, INVALID_OBJECT_DEFINITION;
-    ViewPipelineMaxSizeExceeded = 229, PROGRAM_LIMIT_EXCEEDED;
+    ViewPipelineMaxSizeExceeded = 195, PROGRAM_LIMIT_EXCEEDED;
     InvalidPipelineOperator = 168, INVALID_PARAMETER_VALUE;
     ConversionFailure = 241, INVALID_PARAMETER_VALUE;
 }

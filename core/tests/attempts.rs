@@ -41,7 +41,7 @@ const QUIET: Cluster = Cluster {
     completed: Vec::new(),
 };
 
-/// What came of a statement: the time, the attempts, those with a foreseen map, and the error.
+/// The course of a statement: the time, the attempts, those with a foreseen map, and the error.
 #[derive(Debug)]
 struct Course {
     ended: u64,

@@ -1,4 +1,5 @@
-//! The least key that a filter can mean by its text: the same for each statement that has the text, whatever its expressions are computed from.
+//! The least key that a filter can mean by its text: the same for each statement that has the text, whatever its expressions are computed
+//! from.
 
 mod common;
 

@@ -32,7 +32,7 @@ fn load(accesses: &mut [Access]) -> ChunkLoad {
 fn accesses_belong_to_the_chunks_of_their_keys() {
     let mins = [pattern().min_bound(), bound(&json!({"k": 5})), bound(&json!({"k": "b"}))];
     let mins: Vec<&[u8]> = mins.iter().map(Vec::as_slice).collect();
-    // The beginning of a range lacks the last field; a key of which only the beginning is known is in the order of that.
+    // A sampled lower bound may lack the last field. A key that was cut off is assigned to a chunk by the bytes that are left.
     let lacking = bound(&json!({"k": 5, "t": {"$minKey": 1}}));
     let lacking = &lacking[..lacking.len() - 1];
     let long = bound(&json!({"k": "c".repeat(300), "t": 1}));
@@ -64,7 +64,7 @@ fn one_key_cannot_be_divided() {
     // Accesses that cannot be told from the chunk's lower bound are one key.
     let long = bound(&json!({"k": "c".repeat(300), "t": 1}));
     assert_eq!(load(&mut [access(&long[..MAX_SAMPLED_KEY], 1000)]).division, Division::OneKey(100));
-    // Nothing is said of few samples, and of an unsharded collection.
+    // Few samples, or an unsharded collection: whether the load can be divided is unknown.
     assert_eq!(load(&mut [at(7, 290)]).division, Division::Unknown);
     let unsharded = ChunkLoad::of(
         &KeyPattern::unsharded(),

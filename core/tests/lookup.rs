@@ -36,7 +36,7 @@ fn database(collections: &Json) -> Database {
     Database { collections: Rc::new(collections), memory: InMemory { stage_bytes: 1 << 20 } }
 }
 
-/// What a pipeline makes of documents beside collections, with memory for this number of bytes, and its number of queries.
+/// The results of a pipeline over documents, with other collections and memory for this number of bytes; and its number of queries.
 fn run_within(stages: &Json, locals: &Json, collections: &Json, stage_bytes: usize) -> Result<(Vec<Json>, usize)> {
     let queries = Rc::new(Cell::new(0));
     let others = Counting { database: database(collections), queries: Rc::clone(&queries) };

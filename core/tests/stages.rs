@@ -244,7 +244,7 @@ proptest! {
         prop_assert_eq!(results, run(&pipeline, &documents).unwrap());
     }
 
-    /// What a find answers, and the rest over its documents, which have only the fields that the rest reads.
+    /// A find replaces the first stages, and the rest runs over its documents, which have only the fields that the rest reads.
     #[test]
     fn a_find_and_the_rest_return_the_same(stages in prop::collection::vec(stage(), 0..6), documents in documents()) {
         let pipeline = parse(&stages);
@@ -300,7 +300,7 @@ proptest! {
         prop_assert!(same(naive, divided), "{} {}: {:?}", json!(stages), division.at_shards.to_json(), shown);
     }
 
-    /// A stage that makes of a document what it makes of it alone, wherever it stands among others.
+    /// The result of a stateless stage for a document does not depend on the other documents.
     #[test]
     fn what_remembers_nothing_looks_at_one_document(stage in stage(), documents in documents()) {
         let pipeline = parse(std::slice::from_ref(&stage));

@@ -358,13 +358,13 @@ impl Session {
         )
     }
 
-    /// As if a statement were running.
+    /// Makes the session look as if a statement were running.
     #[cfg(test)]
     pub fn pretend_to_run(&mut self) {
         self.running = true;
     }
 
-    /// As if a transaction were open.
+    /// Makes the session look as if a transaction were open.
     #[cfg(test)]
     pub fn pretend_to_be_in_a_transaction(&mut self) {
         self.transaction = Transaction::Open;

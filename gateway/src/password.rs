@@ -1,7 +1,8 @@
 //! Passwords in `createUser` and `updateUser`: the router gets a verifier of SCRAM-SHA-256 in place of each, so that no statement, log or
 //! view of PostgreSQL can show one.
 //!
-//! The verifier is as MongoDB's servers make it, with a salt of 28 bytes and 15,000 iterations: libmongoc refuses PostgreSQL's shorter salts.
+//! The verifier is as MongoDB's servers make it, with a salt of 28 bytes and 15,000 iterations: libmongoc refuses PostgreSQL's shorter
+//! salts.
 
 use crate::command::{Command, append_string, end};
 use crate::reply::{BAD_VALUE, COMMAND_NOT_FOUND, Failure, TYPE_MISMATCH};

@@ -67,8 +67,8 @@ pub struct Protocol {
     pub scatter: bool,
     /// the largest number of crashes
     pub crashes: u8,
-    /// the largest number of failovers of shards to asynchronous standbys, which may lack every commit that the migration does not wait for.
-    /// Without clients: their last writes may be lost, too
+    /// the largest number of failovers of shards to asynchronous standbys, which may lack every commit that the migration does not wait
+    /// for. Without clients: their last writes may be lost, too
     pub failovers: u8,
     /// recovery may start while the coordinator is still alive
     pub take_over: bool,

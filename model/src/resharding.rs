@@ -4,8 +4,9 @@
 //! Documents 0 and 1 are on shard 0 and document 2 is on shard 1; in the new layout document 0 is on shard 1 and the others are on shard 0.
 //! Values count the updates. States and the next action of recovery come from `docshard_core::cluster::resharding`.
 //!
-//! The model omits unique values (documents that are refused), failovers, sizes, and the first exclusion of the writers, in which documents are
-//! counted. A router is restored only when no part of the decision is prepared: otherwise the general rules for prepared transactions hold.
+//! The model omits unique values (documents that are refused), failovers, sizes, and the first exclusion of the writers, in which documents
+//! are counted. A router is restored only when no part of the decision is prepared: otherwise the general rules for prepared transactions
+//! hold.
 
 #![expect(missing_docs, reason = "fields of variants, which the comments of the variants name")]
 

@@ -535,8 +535,8 @@ impl World {
         }
     }
 
-    /// A catalog in which the migration runs is restored, and its router takes the shards over: they end all sessions of the former one. Clients
-    /// come back to the new one.
+    /// A catalog in which the migration runs is restored, and its router takes the shards over: they end all sessions of the former one.
+    /// Clients come back to the new one.
     pub fn restore(&mut self) {
         self.restores -= 1;
         self.replaced = true;

@@ -204,6 +204,27 @@ EXPLAIN (COSTS OFF) SELECT count(*) FROM ft.hers WHERE _id = 5;
 EXPLAIN (COSTS OFF) SELECT count(*) FROM ft.mine m, ft.hers h WHERE m._id = 5 AND h._id = 5;
 EXPLAIN (COSTS OFF) SELECT count(*) FROM (SELECT DISTINCT _id FROM ft.mine) m WHERE _id = 5;
 DROP VIEW ft.mine, ft.hers;
+-- Rows that a view omits do not count for its LIMIT, and undefined is not NULL in groups of several keys.
+SELECT docshard.insert_many('fl.c', ARRAY['{"_id": 1, "v": [1]}', '{"_id": 2, "v": [2]}', '{"_id": 3, "v": 3}', '{"_id": 4, "v": 4}', '{"_id": 5, "v": 50}']::jsonb[]) -> 'insertedCount' AS inserted;
+CREATE SCHEMA fl;
+CREATE FOREIGN TABLE fl.c (_id int NOT NULL, v int, h int) SERVER docshard OPTIONS (namespace 'fl.c');
+CREATE VIEW fl.low WITH (security_barrier) AS SELECT _id, v FROM fl.c WHERE v < 10 ORDER BY _id LIMIT 2;
+CREATE ROLE regress_docshard_fl;
+GRANT USAGE ON SCHEMA fl TO regress_docshard_fl;
+GRANT SELECT ON fl.low TO regress_docshard_fl;
+SET ROLE regress_docshard_fl;
+SELECT * FROM fl.low;
+SELECT count(*) FROM fl.low;
+RESET ROLE;
+DROP OWNED BY regress_docshard_fl;
+DROP ROLE regress_docshard_fl;
+SELECT docshard.delete_many('fl.c', '{"_id": {"$lt": 3}}') -> 'deletedCount' AS deleted, docshard.insert_one('fl.c', '{"_id": 6, "v": null}') IS NOT NULL AS inserted;
+SELECT v, h, count(*) FROM fl.c GROUP BY v, h ORDER BY v;
+SELECT docshard.insert_one('fl.c', '{"_id": 7, "v": {"$undefined": true}}') IS NOT NULL AS inserted;
+SELECT v, h, count(*) FROM fl.c GROUP BY v, h ORDER BY v;
+SELECT DISTINCT h, v FROM fl.c;
+DROP SCHEMA fl CASCADE;
+SELECT docshard.drop_database('fl');
 -- An array has a limit.
 SELECT count(*) FROM ft.inbox WHERE _id = ANY (ARRAY(SELECT generate_series(1, 100000)));
 SELECT count(*) FROM ft.inbox WHERE _id = ANY (ARRAY(SELECT generate_series(1, 100001)));

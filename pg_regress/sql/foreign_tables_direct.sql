@@ -90,5 +90,15 @@ CREATE TABLE fd.parts (k int NOT NULL, w text) PARTITION BY RANGE (k);
 CREATE FOREIGN TABLE fd.part (k int NOT NULL, w text) SERVER docshard OPTIONS (namespace 'fd.t');
 ALTER TABLE fd.parts ATTACH PARTITION fd.part FOR VALUES FROM (0) TO (1000);
 SELECT fd.way('DELETE FROM fd.parts WHERE k = 8'), fd.way('DELETE FROM fd.part WHERE k = 8');
+-- A cached plan is made anew when the shard key has changed.
+SELECT docshard.insert_one('fd.key', '{"_id": 1, "n": 1}') -> 'acknowledged' AS ok, docshard.create_index('fd.key', '{"n": 1}');
+CREATE FOREIGN TABLE fd.key (_id int NOT NULL, n int) SERVER docshard OPTIONS (namespace 'fd.key');
+PREPARE increase(int) AS UPDATE fd.key SET n = $1 WHERE _id = 1;
+SET plan_cache_mode = force_generic_plan;
+EXECUTE increase(2);
+SELECT docshard.shard_collection('fd.key', '{"n": 1}') -> 'ok' AS ok;
+EXECUTE increase(3);
+SET plan_cache_mode = auto;
+SELECT * FROM fd.key;
 DROP SCHEMA fd CASCADE;
 SELECT docshard.drop_database('fd');

@@ -15,6 +15,10 @@ INSERT INTO fw.items VALUES (1, 1, 'a', 1.50, 2, '2026-01-01 00:00:00.123456', '
                              '0123456789ABCDEF01234567', ARRAY['p', NULL], '{"q": [1]}', 7, NULL);
 INSERT INTO fw.items (_id, k, doc) VALUES (2, 2, '{"k": 5, "m": {"y": 1}, "z": true}'), (3, 3, NULL);
 INSERT INTO fw.items (k, x, doc) VALUES (4, 5, '{"_id": 4, "m": {"x": 1, "y": 2}}') RETURNING _id, k, x, doc;
+-- A column wins over one whose path is the beginning of its own, whatever their order.
+CREATE FOREIGN TABLE fw.inner (_id int, y int OPTIONS (path 'm.y.z'), x int OPTIONS (path 'm.x'), m jsonb, my jsonb OPTIONS (path 'm.y')) SERVER docshard OPTIONS (namespace 'fw.inner');
+INSERT INTO fw.inner VALUES (1, 2, 3, '{"a": 1, "x": 0}', '{"b": 1}');
+SELECT docshard.find('fw.inner', '{}');
 SELECT docshard.find('fw.items', '{}', '{"sort": {"_id": 1}}');
 INSERT INTO fw.items (k) VALUES (5) RETURNING doc ? '_id' AS has_id, _id;
 SELECT docshard.delete_one('fw.items', '{"k": 5}') -> 'deletedCount' AS deleted;
@@ -44,6 +48,8 @@ COPY (SELECT _id, s, a FROM fw.items WHERE _id >= 100 ORDER BY _id) TO stdout;
 UPDATE fw.items SET s = 'b', n = n * 2, a = NULL, x = x + 1 WHERE _id = 1 RETURNING s, n, a, x, doc;
 UPDATE fw.items SET s = 's' || k WHERE k BETWEEN 10 AND 12;
 UPDATE fw.items SET doc = doc || '{"z": false}', s = 'two' WHERE _id = 2 RETURNING doc;
+UPDATE fw.items SET doc = NULL WHERE _id = 2;
+UPDATE fw.items SET doc = jsonb_set(doc, '{a}', NULL), s = 'three' WHERE _id = 2;
 UPDATE fw.items SET k = 1000 WHERE _id = 3;
 UPDATE fw.items SET _id = 5 WHERE _id = 3;
 UPDATE fw.items SET s = v.s FROM (VALUES (20, 'first'), (20, 'second'), (21, 'third')) v (id, s) WHERE _id = v.id AND v.s <> 'second' OR _id = v.id AND v.id = 21;

@@ -119,7 +119,7 @@ fn unpack(bytes: &[u8]) -> RawJsonb {
     RawJsonb::from_bytes(bytes)
 }
 
-/// The order of a document's fields, and which integers are marked: the document's text has neither. Null if there is nothing of this.
+/// The order of a document's fields, and which integers are marked: the document's text has neither. Null if the document has neither.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 20, requires = ["schemas"])]
 fn detach_order(doc: RawJsonb) -> Option<Vec<u8>> {
     raw::document(doc.bytes()).map(detached::detach).filter(|detached| !detached.is_empty())

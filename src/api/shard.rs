@@ -51,7 +51,7 @@ shard_functions! {
     [stable, parallel_safe] at_version(collection: i32, token: i64, version: i64) -> bool =>
         check_read(collection, Placement { token, version }).map(done);
 
-    /// As `at_version`.
+    /// Like `at_version`, it is evaluated once.
     [stable, parallel_safe, strict] at_keys(collection: i32, token: i64, version: i64, keys: Array<'_, &[u8]>) -> bool => {
         check_read(collection, Placement { token, version })?;
         accesses::read_at(collection, keys.iter().flatten());
@@ -286,7 +286,7 @@ shard_functions! {
         Ok(TableIterator::new(clone_parts::pack(collection, (skey, id), (next_skey, next_id), None)?))
     };
 
-    /// As `pack_part`, for a recipient of another layout.
+    /// Like `pack_part`, for a recipient of another layout.
     [stable, parallel_safe] pack_share(
         collection: Option<i32>, skey: Option<&[u8]>, id: Option<&[u8]>, next_skey: Option<&[u8]>, next_id: Option<&[u8]>,
         key: Option<&str>, share: Option<&[u8]>,

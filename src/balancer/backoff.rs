@@ -1,5 +1,5 @@
-//! Records the shards, collections and pairs of shards that the balancer skips after an error. The pause doubles with each further error, up to
-//! five minutes. Times are from a monotonic clock.
+//! Records the shards, collections and pairs of shards that the balancer skips after an error. The pause doubles with each further error,
+//! up to five minutes. Times are from a monotonic clock.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -33,7 +33,7 @@ impl<K: Eq + Hash> Backoff<K> {
         error.clone_into(&mut entry.error);
     }
 
-    /// Skips the key for the shortest time, after a conflict with another operation, which is no failure.
+    /// Skips the key for the shortest time, without a longer pause next time: a conflict with another operation is no failure.
     pub(super) fn gave_way(&mut self, key: K, error: &str) {
         let until = Instant::now() + SHORTEST;
         let entry = self.0.entry(key).or_insert(Entry { until, length: SHORTEST / 2, error: error.to_owned() });
@@ -44,7 +44,7 @@ impl<K: Eq + Hash> Backoff<K> {
         self.0.remove(key);
     }
 
-    /// Ends all pauses; a further error begins a longer one.
+    /// Ends all pauses. The next error begins a longer pause nevertheless.
     pub(super) fn hasten(&mut self) {
         let now = Instant::now();
         self.0.values_mut().for_each(|entry| entry.until = now);
@@ -60,7 +60,7 @@ impl<K: Eq + Hash> Backoff<K> {
         self.0.iter().filter(move |(_, entry)| now < entry.until).map(|(key, _)| key)
     }
 
-    /// Returns the last error since the last success.
+    /// Returns the last error; None if there was none since the last success.
     pub(super) fn error(&self, key: &K) -> Option<&str> {
         self.0.get(key).map(|entry| entry.error.as_str())
     }

@@ -14,14 +14,14 @@ use crate::store::balancer_state::{self, BalancerState};
 use docshard_core::cluster::balancer::time_of_day;
 use std::time::{Duration, Instant};
 
-/// `Tag::Worker` of the process that currently splits or moves for the balancer.
+/// The number of the lock `Tag::Worker` that the balancer's process holds while a step (a split, merge or move) runs.
 pub(super) const STEP: i32 = 3;
-/// `Tag::Worker` that sessions share while the balancer must begin no step.
+/// The number of the lock `Tag::Worker` that sessions share while the balancer must begin no step.
 pub(super) const STOP: i32 = 4;
 
 pub struct State {
     pub enabled: bool,
-    /// A split or a move is running.
+    /// A split, merge or move is running.
     pub in_step: bool,
     pub stored: BalancerState,
 }

@@ -5,8 +5,8 @@
 //! 1. Unfinished moves are recovered, also while the balancer is off.
 //! 2. The catalog is read, and tables that have changed according to PostgreSQL's statistics are measured. A shard that fails is
 //!    skipped.
-//! 3. Splits. A chunk with only one key is marked jumbo. After splits the round ends.
-//!    If the setting `balancer_mode` is `load`, the load of chunks is measured ([`load`]), and hot ones are split at the median of their accesses.
+//! 3. Splits. A chunk with only one key is marked jumbo. After splits the round ends. If the setting `balancer_mode` is `load`, the load of
+//!    chunks is measured ([`load`]), and hot chunks are split at the median of their accesses.
 //! 4. Moves: disjoint pairs of shards move at the same time ([`moving`]), until the policy has no more moves. A chunk is
 //!    measured exactly before it moves; after that, and after each move, the policy is asked again.
 //! 5. If there is nothing to split or move: neighbours that have been tiny for `merge_delay_s` are merged.
@@ -108,7 +108,11 @@ impl Balancer {
 
     fn measure_loads(&mut self, view: &mut View) {
         let asked: Vec<_> = view.shards.iter().filter(|shard| !self.is_resting(&shard.id)).cloned().collect();
-        self.loads.measure(view, &asked);
+        if self.loads.measure(view, &asked) {
+            let delay = transaction::run(|| settings::integer("load_delay_s")).unwrap_or_default();
+            let cluster = self.describe(view, &|_| false);
+            self.loads.note(&cluster, Duration::from_secs(delay.unsigned_abs()));
+        }
     }
 
     fn work(&mut self) -> Result<bool> {
@@ -148,7 +152,7 @@ impl Balancer {
         done
     }
 
-    /// Merges the chunks that have been tiny for `merge_delay_s`. True if there were any.
+    /// Merges the chunks that have been tiny for `merge_delay_s`. True if any were merged.
     fn merge(&mut self, view: &View, merges: &[policy::Merge]) -> Result<bool> {
         let delay = transaction::run(|| settings::integer("merge_delay_s"))?;
         let delay = Duration::from_secs(delay.unsigned_abs());
@@ -156,7 +160,7 @@ impl Balancer {
         let mut done = false;
         for merge in merges {
             let collection = &view.collections[merge.collection];
-            // The sizes of a resting shard's chunks are unknown.
+            // The present sizes of a resting shard's chunks are unknown.
             let chunks = &collection.chunks[merge.chunks.clone()];
             if chunks.iter().any(|chunk| self.is_resting(&chunk.shard)) || self.collections.is_resting(&collection.id) {
                 continue;
@@ -302,7 +306,7 @@ impl Balancer {
 
     /// Describes the cluster for the policy; `busy` shards are part of a running move.
     fn describe(&self, view: &View, busy: &dyn Fn(ShardId) -> bool) -> policy::Cluster {
-        view.describe(&Exceptions {
+        let mut cluster = view.describe(&Exceptions {
             unavailable: &|shard| busy(shard) || self.is_resting(&shard),
             settling: &|shard| self.loads.is_settling(shard),
             resting: &|collection| self.collections.is_resting(&collection),
@@ -311,7 +315,9 @@ impl Balancer {
                 let of_it = self.pairs.resting().filter(|(of, ..)| *of == collection);
                 of_it.map(|&(_, from, to)| (from, to)).collect()
             },
-        })
+        });
+        self.loads.mark(&mut cluster);
+        cluster
     }
 
     fn split(&mut self, view: &View, splits: &[policy::Split]) -> bool {
@@ -348,7 +354,7 @@ impl Balancer {
 
     /// Writes an error into the server's log and into `balancer_status()`.
     fn note(&mut self, error: &Error, what: &str) {
-        // It was logged when the shard stopped answering.
+        // The shard does not answer. This was logged when it stopped answering.
         if hung::is_known(error) {
             return;
         }
@@ -366,7 +372,7 @@ impl Balancer {
 struct Step;
 
 impl Step {
-    /// Takes the lock. None if the balancer is off, or must stop.
+    /// Takes the lock. None if the balancer is off, or must begin no step, or if another process holds the lock.
     fn begin() -> Option<Self> {
         let on = transaction::run(control::may_work).unwrap_or(false);
         // `lock::is_free` in another session holds the lock for a moment.

@@ -50,7 +50,7 @@ struct Batch {
     throttle: u64,
     /// Chunks that were measured exactly, by collection and lower bound.
     exact: HashSet<(i32, Vec<u8>)>,
-    /// No other move begins.
+    /// True: no further move begins.
     ending: bool,
     moved: bool,
 }
@@ -69,7 +69,7 @@ impl Batch {
         self.running.iter().any(|running_move| [running_move.from, running_move.to].contains(&shard))
     }
 
-    /// The rate limit for each of `moves` new moves, in bytes per second. None if running moves use the whole limit; 0: no limit.
+    /// Returns the rate limit for each of `moves` new moves, in bytes per second. None if running moves use the whole limit; 0: no limit.
     fn share(&self, moves: usize) -> Option<u64> {
         if self.throttle == 0 {
             return Some(0);
@@ -105,7 +105,7 @@ impl Balancer {
                 continue;
             }
             if measured.elapsed() >= FRESH {
-                // If moves take long, sizes must be read again for the next ones.
+                // The moves have taken long: the next ones need new sizes.
                 match transaction::run(View::load) {
                     Ok(now) => *view = now,
                     Err(error) => {
@@ -123,7 +123,7 @@ impl Balancer {
         }
     }
 
-    /// Begins as many of the moves as the limits allow. True if something has changed, so that the policy must be asked again.
+    /// Begins as many of the moves as the limits allow. True if the policy must be asked again: a move has ended, or a size has changed.
     fn begin_some(&mut self, view: &mut View, batch: &mut Batch, moves: &[policy::Move]) -> bool {
         let mut replan = false;
         let planned = moves.len().min(batch.limit.saturating_sub(batch.running.len()));
@@ -201,7 +201,8 @@ impl Balancer {
         }
     }
 
-    /// Waits until a move has ended; true if one has. A cancel of this process ends its moves.
+    /// Waits until a move has ended. False if none was running, or if they were stopped after an error. A cancel of this process stops its
+    /// moves.
     fn await_some(&mut self, view: &mut View, batch: &mut Batch) -> bool {
         let mut stopped = false;
         while !batch.running.is_empty() {
@@ -246,7 +247,7 @@ impl Balancer {
             Err(error) => return self.move_failed(view, running_move, &error),
         };
         batch.moved = true;
-        self.loads.moved([running_move.from, running_move.to]);
+        self.loads.moved(running_move.to);
         self.collections.succeeded(&running_move.collection);
         self.pairs.succeeded(&(running_move.collection, running_move.from, running_move.to));
         self.shards.succeeded(&running_move.from);
@@ -270,8 +271,8 @@ impl Balancer {
         }
     }
 
-    /// Makes the unreachable shard rest, or else the collection between these two shards. If moves between many pairs of shards fail, the
-    /// collection rests.
+    /// Decides what rests after a failed move. If a shard cannot be reached, that shard rests; otherwise the collection rests between these
+    /// two shards. If this happens between many pairs of shards, the whole collection rests.
     fn move_failed(&mut self, view: &mut View, running_move: &RunningMove, error: &Error) {
         let names = |shard: &&std::rc::Rc<crate::catalog::cluster::shard::Shard>| {
             [running_move.from, running_move.to].contains(&shard.id) && error.is_of_shard(&shard.name)

@@ -17,7 +17,7 @@ use docshard_core::cluster::load::Division;
 use docshard_core::values::key::KeyPattern;
 use serde_json::json;
 
-/// Splits a chunk at keys that its shard proposes; marks it jumbo if there are none.
+/// Splits a chunk at keys that its shard proposes. Marks the chunk jumbo if there are none.
 pub(super) fn split(shard: &Shard, collection: &Collection, chunk: &Chunk, parts: usize) -> Result<()> {
     control::show(&format!("splitting a chunk of {}", collection.namespace));
     let points = transaction::run(|| sizes::split_points(shard, collection, chunk, parts))?;
@@ -88,7 +88,8 @@ fn mark_jumbo(collection: &Collection, chunk: &Chunk) -> Result<()> {
     change::touch(collection.id)
 }
 
-/// Measures the chunk exactly; returns its documents and bytes if the estimate was off by more than a fifth.
+/// Measures a move's first chunk exactly. Returns its documents and bytes if the estimate was wrong by more than a fifth plus 64 KiB;
+/// otherwise None.
 pub(super) fn confirm(view: &View, step: &policy::Move) -> Result<Option<(u64, u64)>> {
     let collection = &view.collections[step.collection];
     let chunk = &collection.chunks[step.chunks.start];

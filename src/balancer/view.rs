@@ -28,12 +28,12 @@ pub(super) struct View {
     in_move: HashSet<ShardId>,
     /// Ranges that are not moved for a while, after failed moves.
     resting: Vec<Range>,
-    /// Collections are balanced by load, not by bytes.
+    /// True: collections are balanced by load; false: by bytes.
     pub(super) by_load: bool,
     pub(super) loads: Rc<Loads>,
 }
 
-/// The data from which the policy decides where chunks belong. When it changes, chunks that were moved recently may move again.
+/// The data from which the policy decides where chunks belong. When they change, chunks that were moved recently may move again.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Goal {
     shards: Vec<(ShardId, bool, Option<i32>)>,
@@ -76,7 +76,7 @@ impl View {
         Ok(())
     }
 
-    /// True if a part of the range is not moved for a while.
+    /// True if a part of the range rests: it is not moved for a while.
     pub(super) fn is_resting(&self, collection: i32, min: &[u8], max: &[u8]) -> bool {
         let overlaps = |range: &Range| min < range.max.as_slice() && range.min.as_slice() < max;
         self.resting.iter().any(|range| range.collection == collection && overlaps(range))
@@ -115,6 +115,7 @@ impl View {
             zones: self.zones_of_shards.get(&shard.id).unwrap_or(&none).iter().map(|zone| number(zone)).collect(),
             other_load: self.loads.of_others(shard.id),
             settling: (except.settling)(shard.id),
+            waiting: false,
         });
         let shards = shards.collect();
         let collections = self.collections.iter().map(|collection| {

@@ -54,7 +54,8 @@ thread_local! {
 }
 
 /// A number that grows with every change of the catalog that invalidates cached metadata.
-/// Errors: `InternalError` if this database has no catalog; `Unauthorized` for a role without any access, even if another role has filled this session's cache.
+/// Errors: `InternalError` if this database has no catalog; `Unauthorized` for a role without any access, even if another role has filled
+/// this session's cache.
 pub(super) fn generation() -> Result<u64> {
     let generation = invalidation::generation();
     if invalidation::take_tainted() {
@@ -79,9 +80,14 @@ pub fn require_access() -> Result<()> {
 
 /// Announces a change of the catalog: every backend checks its cached metadata again.
 pub fn announce() {
-    if let Some(relation) = store::relation(c"collections") {
+    if let Some(relation) = announced() {
         invalidation::announce(relation);
     }
+}
+
+/// The relation that [`announce`] invalidates; None without the extension.
+pub fn announced() -> Option<Oid> {
+    store::relation(c"collections")
 }
 
 /// Returns the collection, or None if no collection has that name.

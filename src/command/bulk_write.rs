@@ -109,7 +109,7 @@ pub fn bulk_write(request: &Request<'_>) -> Result<Reply> {
             request.check_right(needed)?;
         }
     }
-    // A collection that may be missing, and is not created, is no place for a claim.
+    // The claim is stored with a collection, so it is made at one that a write creates if it is missing. Otherwise any that exists will do.
     let creating = writes.iter().find(|write| write.creates_collection());
     for write in creating.map_or(&writes[..], std::slice::from_ref) {
         numbered::claim(write.namespace, creating.is_some())?;
@@ -158,7 +158,7 @@ impl Results {
         if errors_only { Ok(()) } else { self.show(index, true, shown) }
     }
 
-    /// Returns the inserts that failed.
+    /// Runs consecutive inserts into one collection; returns those that failed.
     fn insert(
         &mut self,
         first: usize,
@@ -171,7 +171,7 @@ impl Results {
         let documents = writes.iter().map(|write| Ok(document(write)));
         let (ids, failed) = writing::insert_batch(namespace, documents, ordered)?;
         self.inserted += ids.len() as i64;
-        // Of an ordered batch, those before the first failure were tried.
+        // In an ordered batch, only the inserts before the first failure have succeeded.
         let tried = failed.first().map_or(writes.len(), |failed| if ordered { failed.index } else { writes.len() });
         let has_failed = |at| failed.binary_search_by_key(&at, |failed| failed.index).is_ok();
         for at in (0..tried).filter(|at| !errors_only && !has_failed(*at)) {
@@ -205,7 +205,7 @@ impl Results {
     }
 
     fn reply(mut self, batch: usize) -> Result<Reply> {
-        // Failed inserts of a batch come after the others of it.
+        // The failures of a batch of inserts were added after its successes.
         self.documents.sort_by_key(|(index, _)| *index);
         let documents = self.documents.into_iter().map(|(_, document)| document).collect();
         let opening = Opening { namespace: CURSOR, batch, single_batch: false, may_expire: true };

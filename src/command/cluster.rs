@@ -34,7 +34,7 @@ pub fn get_shard_map(request: &Request<'_>) -> Result<Reply> {
     Ok(Reply::of(json!({"map": map, "hosts": hosts, "connStrings": {}})))
 }
 
-/// Checks the collection that the command names, or its database; in `admin` all.
+/// Checks the collection that the command names; without one, its database; in the database `admin`, the whole cluster.
 pub fn check_metadata_consistency(request: &Request<'_>) -> Result<Reply> {
     let (named, place) = match request.target {
         Json::String(_) => {
@@ -79,7 +79,7 @@ pub fn split(request: &Request<'_>) -> Result<Reply> {
     request.answer(&table::SPLIT_FIND, || chunks::split(ns, which))
 }
 
-/// The progress of one shard, or of all.
+/// Returns the progress of draining a shard, or all shards that are being drained.
 pub fn shard_draining_status(request: &Request<'_>) -> Result<Reply> {
     request.answer(&table::REMOVE_SHARD, || match request.target {
         Json::String(name) => shards::draining_status(name),
@@ -87,7 +87,7 @@ pub fn shard_draining_status(request: &Request<'_>) -> Result<Reply> {
     })
 }
 
-/// A command of MongoDB's servers that has no meaning here.
+/// Refuses a command of MongoDB's that docshard does not have; its help says why.
 pub fn refused(request: &Request<'_>) -> Result<Reply> {
     let name = request.spec.name;
     Err(error!(Kind::CommandNotFound, "no such command: '{name}'").with_hint(request.spec.help))
@@ -111,7 +111,7 @@ pub fn move_range(request: &Request<'_>) -> Result<Reply> {
     request.answer(&table::MOVE_RANGE, || range.run(request.target_text()))
 }
 
-/// A zone of null removes the range from its zone.
+/// If `zone` is null, the range is removed from its zone.
 pub fn update_zone_key_range(request: &Request<'_>) -> Result<Reply> {
     let zone = match request.fields.get("zone") {
         None => None,

@@ -29,7 +29,7 @@ pub fn create(request: &Request<'_>) -> Result<Reply> {
     request.answer(&table::CREATE_COLLECTION, || collections::create(&namespace, &request.fields))
 }
 
-/// Checks the definition of the index over `_id`, which every collection has, and whose name is always the same.
+/// Checks a definition of the index on `_id`. Every collection has this index, and its name is always the same.
 fn check_id_index(index: &Json, collation: Option<&Json>) -> Result<()> {
     let index = read_index(index, "create.idIndex", table::ID_INDEX)?;
     let key = index.get("key").unwrap_or(&Json::Null);
@@ -190,7 +190,7 @@ pub fn list_indexes(request: &Request<'_>) -> Result<Reply> {
             indexes.push(shown_index(index)?);
         }
     }
-    // No index is being built when the command can see it.
+    // The catalog has only indexes that are complete, so no information about their build is added.
     let is_nested = request.fields.flag("includeIndexBuildInfo");
     let documents =
         indexes.into_iter().map(|index| Document::made(&if is_nested { json!({"spec": index}) } else { index }));
@@ -297,7 +297,7 @@ pub fn coll_stats(request: &Request<'_>) -> Result<Reply> {
     answer["ns"] = namespace.as_str().into();
     answer["scaleFactor"] = scale.into();
     answer["capped"] = false.into();
-    // One of the database config has the index on _id.
+    // A collection of the database config has only the index on _id.
     answer["nindexes"] = collection.as_deref().map_or(parts.len() as i64, count_of_indexes).into();
     let Some(collection) = collection else { return Ok(Reply::of(answer)) };
     let sharded = !collection.key.is_unsharded();
@@ -316,7 +316,7 @@ pub fn coll_stats(request: &Request<'_>) -> Result<Reply> {
     Ok(Reply::of(answer))
 }
 
-/// The size of a collection, from what is measured or counted of its tables.
+/// Returns the size of a collection's documents and their number, as measured at its tables.
 pub fn data_size(request: &Request<'_>) -> Result<Reply> {
     let namespace = request.target_text();
     namespace::split(namespace)?;

@@ -1,5 +1,5 @@
-//! The database `config`: the order of fields in what is read, and updates, as helpers of MongoDB's shell make them:
-//! `sh.disableBalancing()`, or another chunk size. Nothing is stored there: each field that may be set stands for an operation.
+//! The database `config`. Orders the fields of its documents as MongoDB does, and runs the updates by which helpers of MongoDB's shell
+//! change settings, such as `sh.disableBalancing()`. Nothing is stored there: each field that may be set stands for an operation.
 
 use super::reply::{Document, Reply, integer};
 use super::request::Request;
@@ -16,10 +16,10 @@ use docshard_core::values::document::value::Value;
 use docshard_core::values::key::KeyPattern;
 use serde_json::{Map, Value as Json};
 
-/// Sets a field of the document with this `_id`; None removes the field.
+/// The operation for a field of the document with this `_id`. The value is the new one; None: the field is removed.
 type Set = fn(&Request<'_>, &str, Option<&Json>) -> Result<()>;
 
-/// The fields that may be set: collection, `_id` (None: any), field, and what sets it.
+/// The fields that may be set: collection, `_id` (None: any), field, and the operation.
 const SETTABLE: &[(&str, Option<&str>, &str, Set)] = &[
     ("settings", Some("chunksize"), "value", set_chunk_size),
     ("settings", Some("balancer"), "stopped", |request, _, value| set_balancer(request, boolean("stopped", value)?)),
@@ -55,8 +55,8 @@ pub fn update(request: &Request<'_>) -> Result<Reply> {
     Ok(Reply::ok().with("n", integer(matched)).with("nModified", integer(matched)))
 }
 
-/// Puts the fields of documents of a virtual collection into MongoDB's order, and those of shard keys and bounds into that of the shard key:
-/// jsonb keeps neither. Other documents stay as they are.
+/// Puts the fields of documents of a virtual collection into MongoDB's order, and the fields of shard keys and bounds into the order of the
+/// shard key: jsonb keeps no order. Documents of other collections stay as they are.
 pub fn ordered(documents: Vec<Document>, namespace: &str) -> Result<Vec<Document>> {
     let Some(fields) = source::field_order(namespace) else { return Ok(documents) };
     documents.into_iter().map(|document| in_order(document, fields)).collect()
@@ -82,7 +82,8 @@ fn in_order(document: Document, names: &str) -> Result<Document> {
     Ok(Document::Made(Value::fixed_object(fields), bytes))
 }
 
-/// Orders a shard key or a bound; the `_id` of a tag has one as `min`.
+/// Orders the fields of a shard key or a bound. If `is_id` is true, the value is an `_id` instead, which may have a bound as its field
+/// `min`.
 fn order_key(value: &mut Value, key: &KeyPattern, is_id: bool) {
     let Value::Object(fields) = value else { return };
     let mut fields: Vec<(String, Value)> = fields.iter().cloned().collect();
@@ -100,14 +101,14 @@ fn refused(namespace: &str) -> Result<Reply> {
     check_writable(namespace).map(|()| Reply::ok())
 }
 
-/// The `_id` in a filter that has nothing else.
+/// Returns the `_id` of a filter by `_id` alone; None for another filter.
 fn id(filter: &Json) -> Option<&str> {
     let fields = filter.as_object().filter(|fields| fields.len() == 1)?;
     let id = fields.get("_id")?;
     id.get("$eq").unwrap_or(id).as_str()
 }
 
-/// The fields that an update sets or removes; None if it is another kind of update.
+/// Returns the fields that an update sets (with values) or removes (None); None if the update does anything else.
 fn changes(update: Option<&Json>) -> Option<Vec<(&String, Option<&Json>)>> {
     let fields = update?.as_object()?;
     let mut changes = Vec::new();
@@ -115,7 +116,7 @@ fn changes(update: Option<&Json>) -> Option<Vec<(&String, Option<&Json>)>> {
         match (name.as_str(), value) {
             ("$set", Json::Object(set)) => changes.extend(set.iter().map(|(field, value)| (field, Some(value)))),
             ("$unset", Json::Object(unset)) => changes.extend(unset.keys().map(|field| (field, None))),
-            // A replacement.
+            // A replacement repeats the `_id`.
             ("_id", _) => {}
             (operator, _) if operator.starts_with('$') => return None,
             (_, value) => changes.push((name, Some(value))),

@@ -79,9 +79,9 @@ pub struct Opening<'a> {
     pub may_expire: bool,
 }
 
-/// Opens a cursor over the documents that an operation's SQL function returns. The function is called by a statement, not directly: only a
-/// portal of PostgreSQL's is read to its end by the commit of the transaction that opened it, after which neither connections to shards nor
-/// snapshots of that transaction can be used. Later commands, each in its own transaction, read the portal.
+/// Opens a cursor over the documents that an operation's SQL function returns. A statement in a portal calls the function, because later
+/// commands, each in its own transaction, read on. Connections to shards and snapshots cannot be used after the transaction that opened
+/// them. PostgreSQL therefore reads a holdable portal to its end when that transaction commits.
 pub fn open(opening: &Opening<'_>, operation: &Operation, request: &str, options: &str) -> Result<Batch> {
     close_idle();
     let id = new_id();
@@ -114,7 +114,7 @@ fn begin(
         partial,
     };
     let documents = cursor.take(opening.batch)?;
-    // As in MongoDB, an empty first batch that was asked for says nothing of the end.
+    // As in MongoDB, a first batch of size 0 does not end the cursor, even if there are no documents.
     let may_end = opening.batch > 0 || cursor.portal.is_none();
     let is_last = opening.single_batch || (cursor.is_at_end()? && may_end);
     let batch = Batch { documents, id: if is_last { 0 } else { id }, partial: cursor.partial };
@@ -187,7 +187,7 @@ fn new_id() -> i64 {
         let bytes = bson::oid::ObjectId::new().bytes();
         let mut eight = [0; 8];
         eight.copy_from_slice(&bytes[4..]);
-        // The last bytes are a counter, the first ones random. The id is positive and exact as a double.
+        // The last of these bytes are a counter, the first ones are random. The id is positive and exact as a double.
         let id = (i64::from_be_bytes(eight) ^ i64::from(std::process::id()) << 24) & ((1 << 53) - 1);
         if id != 0 && !CURSORS.with_borrow(|cursors| cursors.contains_key(&id)) {
             return id;

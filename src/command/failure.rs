@@ -1,4 +1,4 @@
-//! Errors as MongoDB's answers.
+//! Turns errors into MongoDB's answers.
 
 use super::reply::{Reply, ReplyNode, integer};
 use crate::operation::errors::{self, duplicate_fields, validation_field, write_error};
@@ -10,10 +10,10 @@ use docshard_core::values::document::value::Value;
 
 /// True for errors that must be raised, because they must end the transaction:
 ///
-/// - the statement was cancelled (57014), or the server shuts the session down (57P);
-/// * a serialization failure or deadlock (class 40) in a transaction block, or with one snapshot for the transaction: only the
-///   client can repeat the whole transaction. Otherwise the command is the whole transaction and returns `WriteConflict`;
-/// - the server's own state is in doubt (XX001, XX002).
+/// * The statement was cancelled (57014), or the server shuts the session down (57P).
+/// * A serialization failure or deadlock (class 40) in a transaction block, or with one snapshot for the transaction: only the
+///   client can repeat the whole transaction. Otherwise the command is the whole transaction and returns `WriteConflict`.
+/// * PostgreSQL's data or indexes are corrupted (XX001, XX002).
 pub fn must_end_transaction(error: &Error) -> bool {
     match error.sqlstate {
         sqlstate::QUERY_CANCELED => !error.is_ours,
@@ -24,7 +24,7 @@ pub fn must_end_transaction(error: &Error) -> bool {
     }
 }
 
-/// The answer `{"ok": 0, "code": …, "codeName": …, "errmsg": …}`.
+/// Returns the answer `{"ok": 0, "errmsg": …, "code": …, "codeName": …}`, with further fields for some errors.
 pub fn shaped(error: &Error) -> Reply {
     let mut reply = Reply::failed()
         .with("errmsg", Value::String(error.message.clone()))

@@ -27,8 +27,8 @@ pub fn find(request: &Request<'_>) -> Result<Reply> {
         single_batch: fields.flag("singleBatch"),
         may_expire: !fields.flag("noCursorTimeout"),
     };
-    // A result that fits into the first batch needs no portal that outlives the transaction. Nor does the only batch; its size limits
-    // what the shards read.
+    // A portal is needed only if documents may remain after the first batch. None remain if the limit is at most the size of the batch, or
+    // if there is only one batch, whose size is then the limit.
     let documents = if batch > 0 && limit.is_some_and(|limit| size(Some(limit), 0) <= batch) {
         Some(reading::find(&namespace, filter, fields)?)
     } else if batch > 0 && opening.single_batch {
@@ -49,7 +49,7 @@ pub fn find(request: &Request<'_>) -> Result<Reply> {
     Ok(opened.reply("firstBatch", &namespace))
 }
 
-/// Reads the documents of a first batch, after which nothing is left to read.
+/// Opens a cursor over documents of which nothing is to be read from shards after the first batch.
 fn first_batch(opening: &Opening<'_>, mut documents: Found) -> Result<Batch> {
     let (mut found, mut bytes) = (Vec::new(), 0);
     while let Some(document) = documents.next_document()? {
@@ -103,7 +103,7 @@ pub fn batch_size(request: &Request<'_>) -> Result<Option<u64>> {
     Arguments::parse(cursor, Form::Command(&path), CURSOR_OPTIONS)?.count("batchSize")
 }
 
-/// Returns documents in memory as a cursor, which may have several batches.
+/// Returns documents that are in memory by a cursor, which may have several batches.
 pub fn listing(request: &Request<'_>, namespace: &str, documents: Vec<Document>) -> Result<Reply> {
     let batch = batch_size(request)?;
     let opening = Opening { namespace, batch: size(batch, usize::MAX), single_batch: false, may_expire: true };

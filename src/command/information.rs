@@ -1,4 +1,4 @@
-//! Commands about the server: ping, hello, buildInfo, listCommands, getLastError.
+//! Commands about this server's identity and version, and about the session's last command: hello, buildInfo, listCommands, getLastError.
 
 use super::reply::{Reply, ReplyNode};
 use super::request::Request;

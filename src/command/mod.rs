@@ -4,9 +4,10 @@
 //! * [`table`]: all commands as data: name, fields with their types, the database where each may run, and its function.
 //! * [`request`]: the form of an entry, and the check of a command document against it.
 //! * [`reply`], [`failure`]: answers and errors in MongoDB's form, and the errors that must be raised instead.
-//! * [`documents`], [`write`], [`find`], [`aggregate`], [`cursors`], [`explain`]: the commands for documents.
-//! * [`numbered`]: writes that clients number, and are executed once.
-//! * [`collections`], [`cluster`], [`information`]: the other commands.
+//! * [`documents`], [`write`], [`bulk_write`], [`find`], [`aggregate`], [`cursors`], [`explain`]: the commands for documents.
+//! * [`numbered`]: writes that clients number; they are executed once.
+//! * [`config`]: updates of the database `config`, and the order of its fields.
+//! * [`collections`], [`cluster`], [`users`], [`server`], [`information`]: the other commands.
 //!
 //! A command runs an operation (`crate::operation`), as an SQL function of schema `docshard` does. A role may run the command if
 //! and only if it may execute that function. The entries of [`table`] name the functions.
@@ -48,7 +49,7 @@ use docshard_core::values::document::field_order::Keeping;
 use reply::Reply;
 use request::Request;
 
-/// The command whose documents are read one by one, and the field that has them.
+/// The command whose documents are not parsed as JSON, and the field that has them.
 const INSERT: &str = "insert";
 const DOCUMENTS: &str = "documents";
 
@@ -58,9 +59,9 @@ pub fn run(db: &str, command: &Json, sole: bool) -> Result<Vec<u8>> {
     answer(db, document(command).map(|json| (json, None)), Form::Json, sole)
 }
 
-/// As [`run`]; the command and the answer are BSON.
+/// Like [`run`]; the command and the answer are BSON.
 pub fn run_bson(db: &str, command: &[u8], sole: bool) -> Result<Vec<u8>> {
-    // An error has its place in the answer.
+    // If the catalog cannot be read, `execute` meets the error again and answers it.
     let _keeping = Keeping::order_if(field_order::is_kept().unwrap_or(false));
     // Documents to be inserted need not become JSON first.
     let left = (bson::first_name(command) == Some(INSERT)).then_some(DOCUMENTS);

@@ -1,5 +1,5 @@
-//! Writes that a client numbers (`lsid`, `txnNumber`), so that it can send them again after a network error: they are executed once, and
-//! the same reply is given each time. `router::numbered` describes how.
+//! Writes that a client numbers (`lsid`, `txnNumber`), so that it can send them again after a network error. They are executed once, and
+//! answered with the same reply each time. `router::numbered` describes how.
 
 use super::reply::{Reply, integer};
 use super::request::{Request, TXN_NUMBER};
@@ -18,13 +18,13 @@ use docshard_core::values::document::ext_json;
 use docshard_core::values::document::value::Value;
 use serde_json::Value as Json;
 
-/// How often a command runs again that has met a chunk on its way.
+/// How often a command is tried that fails because a chunk is being moved.
 const ATTEMPTS: u32 = 20;
 
 /// The subtype of UUIDs.
 const UUID: u8 = 4;
 
-/// The commands, and the fields that have their operations. The field of an insert may be BSON.
+/// The commands that may be numbered, and the fields that have their operations; None: the command is one operation.
 const WRITES: &[(&str, Option<&str>)] = &[
     ("insert", Some("documents")),
     ("update", Some("updates")),
@@ -79,7 +79,7 @@ fn wrong_session() -> Error {
     error!(Kind::TypeMismatch, "a session is a document {{id: UUID}}")
 }
 
-/// The number of operations.
+/// Returns the number of operations of a command.
 fn count(request: &Request<'_>) -> usize {
     let field = WRITES.iter().find(|(known, _)| *known == request.spec.name).and_then(|(_, field)| *field);
     field.map_or(1, |field| request.documents.map_or_else(|| request.fields.array(field).len(), <[_]>::len))
@@ -91,7 +91,7 @@ pub fn run(
     number: &Number,
     run: impl Fn() -> Result<(Reply, Vec<u8>)>,
 ) -> Result<(Reply, Vec<u8>)> {
-    // The cursor of a bulkWrite is a reply like any other.
+    // A bulkWrite always stores its whole reply: the reply of a single write is not enough to make its cursor.
     let is_single = count(request) == 1 && request.spec.name != "bulkWrite";
     let mut attempts = 1;
     loop {
@@ -108,11 +108,11 @@ pub fn run(
             (Ok(done), None) => return Ok(done),
             (Err(error), None) => error,
         };
-        // A shard of an earlier release.
+        // A shard of an earlier release has no numbers: the command runs as if it had none.
         if error.sqlstate == UNDEFINED_FUNCTION && !error.is_ours {
             return attempt(run);
         }
-        // The claim was the transaction's first statement, so no other could run again by itself.
+        // The router repeats only the first statement of a transaction by itself, and that was the claim. So the command runs again.
         let is_whole = snapshot::per_statement() && !in_transaction_block();
         if !is_whole || error.retry != Retry::Transaction || attempts == ATTEMPTS {
             return Err(error);
@@ -122,7 +122,7 @@ pub fn run(
     }
 }
 
-/// The reply to a command that was executed before.
+/// Returns the reply to a command that was executed before.
 fn replied(request: &Request<'_>, outcome: ClaimOutcome) -> Result<(Reply, Vec<u8>)> {
     let bytes = match outcome {
         ClaimOutcome::Replied(bytes) => bytes,
@@ -165,7 +165,7 @@ fn malformed() -> Error {
     Error::protocol_violation("a stored reply is no document")
 }
 
-/// The positions of the operations that have failed by a reply.
+/// Returns the positions of the operations that failed according to a reply.
 fn failed(reply: &[u8]) -> Vec<usize> {
     let Ok(reply) = bson::parse(reply) else { return Vec::new() };
     let position =

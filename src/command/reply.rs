@@ -118,7 +118,7 @@ impl ReplyNode {
     }
 }
 
-/// The fields of an answer; `ok` is added at the end.
+/// The fields of an answer. The field `ok` is added at the end when it is encoded.
 #[derive(Debug)]
 pub struct Reply {
     fields: Vec<(Cow<'static, str>, ReplyNode)>,

@@ -58,7 +58,7 @@ const GENERIC: &[Field] = &[
 /// Moves the name of a command to the front: a command document from jsonb has lost its order of fields.
 ///
 /// # Errors
-/// `FailedToParse` if it may be one command or another.
+/// `FailedToParse` if several fields may be the name of the command.
 pub fn name_first(json: Json, commands: &[Command]) -> Result<Json> {
     let Json::Object(mut fields) = json else { return Ok(json) };
     let is_name = |(name, value): &(&String, &Json)| {
@@ -114,7 +114,8 @@ const STABLE: &[&str] = &[
 /// Checks the version of the API that a client asks for.
 ///
 /// # Errors
-/// `APIVersionError` for another version, `Location4886600` for an option without one, `APIStrictError` for a command that is not in it.
+/// `APIVersionError` for another version than 1, `Location4886600` for an option without a version, `APIStrictError` for a command that is
+/// not in the stable API.
 fn check_api(command: &Command, generic: &Arguments<'_>) -> Result<()> {
     match generic.text("apiVersion") {
         Some("1") if generic.flag("apiStrict") && !STABLE.contains(&command.name) => {
@@ -135,7 +136,7 @@ fn check_api(command: &Command, generic: &Arguments<'_>) -> Result<()> {
     }
 }
 
-/// The field that a write and a transaction of MongoDB's have in common.
+/// The field with the number of a numbered write. MongoDB's transactions have it, too.
 pub const TXN_NUMBER: &str = "txnNumber";
 
 /// The fields of MongoDB's transactions.
@@ -154,15 +155,15 @@ pub struct Request<'a> {
     pub fields: Arguments<'a>,
     /// the value of the first field
     pub target: &'a Json,
-    /// documents to be inserted that are BSON; then the command's own field is empty
+    /// the documents of an insert, as BSON; None: they are in the command's field `documents`, which otherwise is empty
     pub documents: Option<&'a [&'a [u8]]>,
     pub generic: Arguments<'a>,
-    /// the call is the client's whole transaction; only an index build makes use of it: other commands can still fail after their writes
+    /// the call is the client's whole transaction; only index builds use this, because other commands can still fail after their writes
     pub sole: bool,
 }
 
 impl<'a> Request<'a> {
-    /// Finds the command and checks its fields. `may_have_number`: it may be a numbered write.
+    /// Finds the command and checks its fields. If `may_have_number` is false, a number of a write is refused.
     pub fn parse(db: &'a str, json: &'a Json, commands: &'static [Command], may_have_number: bool) -> Result<Self> {
         let Json::Object(map) = json else {
             bail!(Kind::TypeMismatch, "a command must be a JSON object");
@@ -229,7 +230,7 @@ impl<'a> Request<'a> {
         self.administer(operation, work).map(Reply::of)
     }
 
-    /// A command runs only the operations in its row, from which documentation and tests are generated.
+    /// Checks that the command's entry names the operation: documentation and tests are generated from the entries.
     fn check_listed(&self, operation: &'static Operation) -> Result<()> {
         if self.spec.operations.iter().any(|listed| std::ptr::eq(*listed, operation)) {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Commands about the server and its sessions. What MongoDB measures is taken from PostgreSQL; versions and defaults are those of the MongoDB
-//! that is emulated.
+//! Commands about the server and its sessions. What MongoDB measures is taken from PostgreSQL; versions and defaults are those of the
+//! MongoDB that is emulated.
 
 use super::information::{VERSION, server};
 use super::reply::{Reply, ReplyNode};

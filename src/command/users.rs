@@ -1,6 +1,6 @@
 //! Commands for users and roles: see [`crate::operation::users`].
 //!
-//! A role of PostgreSQL is a user of every database: the database of a request is shown, and distinguishes nothing.
+//! A role of PostgreSQL is a user of every database. So the database of a request is only shown in answers.
 
 use super::collections::filtered;
 use super::reply::{Document, Reply, ReplyNode};
@@ -26,7 +26,7 @@ fn change(request: &Request<'_>, name: &str, rights: &[Right], give: bool) -> Re
     request.administer(operation, || run(name, &options)).map(|_| ())
 }
 
-/// Checks the right to change grants before anything is done, if there are any among these rights.
+/// Checks the caller's right to change grants, if there are any among these rights. Called before anything is changed.
 fn check(request: &Request<'_>, rights: &[Right], give: bool) -> Result<()> {
     match users::grants_of(rights, give) {
         None => Ok(()),
@@ -109,7 +109,7 @@ pub fn grant_roles(request: &Request<'_>) -> Result<Reply> {
     Ok(Reply::ok())
 }
 
-/// `revokeRolesFromUser` and `revokeRolesFromRole`. Roles that it does not have are left out.
+/// `revokeRolesFromUser` and `revokeRolesFromRole`. Roles that the user or role does not have are left out.
 pub fn revoke_roles(request: &Request<'_>) -> Result<Reply> {
     let (name, logs_in) = (request.target_text(), request.spec.name.ends_with("User"));
     users::check(name, request.db, logs_in)?;
@@ -121,7 +121,7 @@ pub fn revoke_roles(request: &Request<'_>) -> Result<Reply> {
     Ok(Reply::ok())
 }
 
-/// The names that `usersInfo` or `rolesInfo` asks for, each with the database to show; None: all.
+/// Returns the names that `usersInfo` or `rolesInfo` asks for, each with the database to show; None: all.
 fn wanted<'a>(request: &Request<'a>, field: &str) -> Result<Option<Vec<(&'a str, &'a str)>>> {
     let one = |json: &'a Json| users::name_and_db(json, field, request.db);
     match request.target {
@@ -137,7 +137,7 @@ fn wanted<'a>(request: &Request<'a>, field: &str) -> Result<Option<Vec<(&'a str,
     }
 }
 
-/// The database in which a user or role is shown.
+/// Returns the database in which a user or role is shown: that of the request's list if it names the user, or `otherwise`.
 fn shown_in<'a>(wanted: Option<&[(&'a str, &'a str)]>, name: &str, otherwise: &'a str) -> &'a str {
     wanted.into_iter().flatten().find(|(known, _)| *known == name).map_or(otherwise, |(_, db)| db)
 }
@@ -151,7 +151,7 @@ fn roles(known: &Known) -> Json {
     known.rights.iter().map(users::shown).collect()
 }
 
-/// The current user, and its roles.
+/// Returns the name of the current user, and its roles as MongoDB shows them.
 pub fn current() -> Result<(String, Json)> {
     let name = server::user_name(server::current_user());
     let roles = users::known(Some(&[&name]), true)?.first().map_or_else(|| json!([]), roles);

@@ -76,7 +76,7 @@ fn inserted((ids, errors): (Vec<Value>, Vec<WriteError>)) -> Result<Reply> {
     Ok(finish(Reply::ok().with("n", integer(ids.len() as i64)), &errors))
 }
 
-/// The operation that an update is.
+/// Returns the operation that corresponds to an element of `updates`.
 pub fn kind_of_update(update: &Arguments<'_>) -> &'static Operation {
     let is_operators =
         |fields: &serde_json::Map<String, Json>| fields.keys().next().is_some_and(|name| name.starts_with('$'));

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// The interval at which the state of a decided or aborted move is read.
 const POLL_MS: i64 = 20;
-/// The time limit for cleaning up; after that, recovery does it.
+/// The time limit for ending the move and cleaning up; after that, recovery does it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The outcome of a request to abort a move.
@@ -36,7 +36,8 @@ pub struct Aborted {
 /// Runs outside any transaction.
 ///
 /// # Errors
-/// Of [`settle`], if the move is neither aborted nor decided after it.
+/// `NoMatchingDocument`; those of [`settle`], if the move is neither aborted nor decided after it; `ConflictingOperationInProgress` if
+/// another process does not end a running move in time.
 pub fn abort(id: i64) -> Result<Aborted> {
     let now = transaction::run(|| {
         record::require(id)?;

@@ -9,6 +9,9 @@
 //! 3. On the shard, in one transaction: documents outside of its ranges are deleted, missing tables and indexes created, indexes that the
 //!    catalog does not have dropped, and the placement gets the catalog's version.
 //!
+//! If the shard is *ahead* of the catalog instead, because the router has lost commits, the catalog first follows all shards of the collection
+//! ([`super::follow`]). A collection for which this fails does not prevent the others from being adopted.
+//!
 //! The catalog changes before the shard, and the shard's version last. So after a failure at any point, the same call continues. Moves,
 //! index builds and drops of the collection are excluded meanwhile. The shard refuses the collection's statements, because of its old
 //! version, until step 3 commits.
@@ -16,7 +19,7 @@
 use super::record::{self, Record};
 use super::settle::{flip, settle};
 use super::shard::{RECOVERY, ShardSession, Sides, connect};
-use super::{cleanup, names, recovery};
+use super::{cleanup, follow, names, recovery};
 use crate::catalog::cluster::identity::{cluster_id, require_router};
 use crate::catalog::cluster::shard::Shard;
 use crate::catalog::cluster::{access, contacts, move_exclusion};
@@ -27,8 +30,8 @@ use crate::pg::server::sleep_ms;
 use crate::pg::{fault, transaction};
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::chunks::{self, VersionedChunk};
-use crate::store::placements::{self, PlacedCollection};
-use crate::store::{changelog, migrations};
+use crate::store::collections::{self, Identified};
+use crate::store::{changelog, migrations, placements};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::{Action, Part, State, salvage};
 use docshard_core::error::sqlstate;
@@ -48,17 +51,21 @@ use std::time::{Duration, Instant};
 /// How long the coordinator of a decided move may take to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Errors that say nothing about the other collections of the shard.
+const OF_ONE_COLLECTION: [Kind; 3] = [Kind::IllegalOperation, Kind::ConflictingOperationInProgress, Kind::LockTimeout];
+
 /// The size of the report from which on further ranges and collections are only counted.
 const MAX_REPORT: usize = 32 * 1024;
 
 /// Adopts a shard; returns what was lost and changed. Runs in a background worker, outside any transaction.
 ///
 /// # Errors
-/// `ShardNotFound`; `IllegalOperation` for the router's own database, and for a shard that is ahead of the catalog;
-/// `NotWritablePrimary` at a copy of the router; `ConflictingOperationInProgress` while a coordinator completes a move; errors of the shards.
+/// `ShardNotFound`; `IllegalOperation` for the router's own database; `NotWritablePrimary` at a copy of the router;
+/// `ConflictingOperationInProgress` while a coordinator completes a move; errors of the shards. If nothing was adopted, those of the first
+/// collection that could not be: see [`follow::follow`].
 pub(super) fn run(name: &str) -> Result<Json> {
     transaction::run(require_router)?;
-    // From here on the shard is not refused.
+    // `accept` ends the refusal of the shard.
     let (shard, mut said) = transaction::run(|| Ok((cache::shard_named(name)?, contacts::accept(name)?)))?;
     recovery::recover()?;
     end_damaged_moves(&shard)?;
@@ -66,22 +73,35 @@ pub(super) fn run(name: &str) -> Result<Json> {
     fault::point("adopt.moves_ended")?;
     let mut session = connect(shard.id, RECOVERY)?;
     transaction::run(|| access::make_roles(&mut session))?;
-    let (mut adopted, mut size, mut more) = (Vec::new(), 0, 0);
-    for PlacedCollection { collection, namespace, version, .. } in transaction::run(|| placements::of_shard(shard.id))?
-    {
-        let found = ReadPlacements { collection: Some(collection) }.call(&mut session)?;
-        if found.first().is_none_or(|found| found.version < version) {
-            give_back(&namespace)?;
-        }
-        let Some(changes) = adopt(&shard, &mut session, &namespace)? else { continue };
+    let mut first_error = None;
+    let (mut adopted, mut failed, mut size, mut more) = (Vec::new(), Vec::new(), 0, 0);
+    for (namespace, version) in namespaces(&shard, &mut session)? {
+        let (list, changes) = match adopt_one(&shard, &mut session, &namespace, version) {
+            Ok(None) => continue,
+            Ok(Some(changes)) => (&mut adopted, changes),
+            Err(error) if !OF_ONE_COLLECTION.contains(&error.kind) => return Err(error),
+            Err(error) => {
+                session = connect(shard.id, RECOVERY)?;
+                let one =
+                    json!({"ns": namespace, "code": error.kind.code(), "errmsg": error.message, "hint": error.hint});
+                first_error = first_error.or(Some(error));
+                (&mut failed, one)
+            }
+        };
         size += changes.to_string().len();
         if size <= MAX_REPORT {
-            adopted.push(changes);
+            list.push(changes);
         } else {
             more += 1;
         }
     }
+    if let Some(error) = first_error.filter(|_| adopted.is_empty()) {
+        return Err(error);
+    }
     said["adopted"] = adopted.into();
+    if !failed.is_empty() {
+        said["failed"] = failed.into();
+    }
     if more > 0 {
         said["more"] = more.into();
     }
@@ -91,6 +111,36 @@ pub(super) fn run(name: &str) -> Result<Json> {
         Ok(())
     })?;
     Ok(said)
+}
+
+/// The collections that the shard has or should have, with their versions there in the catalog.
+fn namespaces(shard: &Shard, session: &mut ShardSession) -> Result<BTreeMap<String, Option<i64>>> {
+    let there = ReadPlacements { collection: None }.call(session)?;
+    transaction::run(|| {
+        let is_there = |one: &Identified| there.iter().any(|row| (row.collection_id, row.token) == (one.id, one.token));
+        let found = collections::identities()?.into_iter().filter(is_there).map(|one| (one.namespace, None));
+        let mut all: BTreeMap<_, _> = found.collect();
+        all.extend(placements::of_shard(shard.id)?.into_iter().map(|one| (one.namespace, Some(one.version))));
+        Ok(all)
+    })
+}
+
+/// Adopts a collection of the shard, whose version there the catalog has as `version`; None if there was nothing to do.
+fn adopt_one(shard: &Shard, session: &mut ShardSession, namespace: &str, version: Option<i64>) -> Result<Option<Json>> {
+    let found = transaction::run(|| match cache::find(namespace)? {
+        Some(collection) => version_at(session, &collection),
+        None => Ok(None),
+    })?;
+    let followed = if found > version { follow::follow(namespace)? } else { None };
+    if found < version {
+        give_back(namespace)?;
+    }
+    let adopted = adopt(shard, session, namespace)?;
+    Ok(followed.map_or(adopted.clone(), |followed| {
+        let mut changes = adopted.unwrap_or_else(|| json!({"ns": namespace}));
+        changes["followed"] = followed;
+        Some(changes)
+    }))
 }
 
 /// Ends the decided moves of a shard that recovery could not end, as one of their parts is lost.
@@ -139,8 +189,8 @@ fn end_damaged(record: &Record) -> Result<()> {
     settle(record.id)
 }
 
-/// Assigns ranges that their owner has lost to shards that still have the documents. Of several the one at the newest version has the
-/// latest ones. Both shards stay behind the catalog until they are adopted.
+/// Assigns ranges that their owner has lost to shards that still have the documents. If several have them, the shard at the newest version
+/// gets the range: its documents are the latest. The former and the new owner stay behind the catalog until they are adopted.
 fn give_back(namespace: &str) -> Result<()> {
     transaction::run(|| {
         let locked = match move_exclusion::lock(namespace) {
@@ -148,7 +198,7 @@ fn give_back(namespace: &str) -> Result<()> {
             locked => locked?,
         };
         let collection = cache::get(namespace)?;
-        // The versions at the shards that are behind.
+        // The shards that are behind the catalog, each with a session and its version.
         let mut behind: BTreeMap<ShardId, (ShardSession, Option<i64>)> = BTreeMap::new();
         for (id, version) in &collection.placements {
             let shard = cache::shard(*id)?;
@@ -195,8 +245,8 @@ fn is_gone(error: &Error) -> bool {
     error.sqlstate == sqlstate::UNDEFINED_TABLE
 }
 
-/// The version of a collection at a shard; None without its table.
-/// Errors: `IllegalOperation` if the table belongs to another collection.
+/// Returns the version of a collection at a shard; None if the shard has no version of it.
+/// Errors: `IllegalOperation` if the version belongs to another collection.
 fn version_at(session: &mut ShardSession, collection: &Collection) -> Result<Option<i64>> {
     let found = ReadPlacements { collection: Some(collection.id) }.call(session)?;
     let Some(placed) = found.first() else { return Ok(None) };
@@ -231,12 +281,11 @@ fn adopt(shard: &Shard, session: &mut ShardSession, namespace: &str) -> Result<O
         let Some(&version) = collection.placements.get(&shard.id) else { return Ok(None) };
         let table = relations::table(locked.id);
         let has_table = !FindRelations { relations: &[relations::unqualified(&table)] }.call(session)?.is_empty();
-        // Without its table, its version means nothing.
+        // A version without the table does not count.
         let found = version_at(session, &collection)?.filter(|_| has_table);
         if found.is_some_and(|found| found > version) {
             let message = format!("shard \"{}\" is ahead of the catalog: {namespace}", shard.name);
-            return Err(Error::new(Kind::IllegalOperation, message)
-                .with_hint("The router's catalog is the older copy: restore its latest state."));
+            return Err(Error::new(Kind::IllegalOperation, message).with_hint("Run it again in a moment."));
         }
         session.execute("BEGIN ISOLATION LEVEL READ COMMITTED")?;
         ExcludeWriters { collection: locked.id }.call(session)?;
@@ -255,7 +304,7 @@ fn adopt(shard: &Shard, session: &mut ShardSession, namespace: &str) -> Result<O
             (changes["from"], changes["to"]) = (found.into(), version.into());
             (changes["removed"], changes["lost"]) = (removed.into(), lost);
         }
-        // It may have lost a change of the validator.
+        // A shard at the catalog's version, too, may have lost a change of the validator.
         validation::place_by(locked.id, collection.token, collection.validation.as_deref(), |set| set.call(session))?;
         let is_repaired = repair_indexes(session, &collection, &mut changes)?;
         fault::point("adopt.adopting")?;
@@ -264,7 +313,7 @@ fn adopt(shard: &Shard, session: &mut ShardSession, namespace: &str) -> Result<O
     })
 }
 
-/// Deletes the documents of ranges that the shard does not own, range by range; returns their number.
+/// Deletes the documents of ranges that the shard does not own, range by range; returns the number of deleted documents.
 fn delete_outside(session: &mut ShardSession, collection: &Collection, shard: ShardId) -> Result<i64> {
     let mut outside: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     for chunk in collection.map.chunks().filter(|chunk| chunk.shard != shard) {
@@ -280,8 +329,9 @@ fn delete_outside(session: &mut ShardSession, collection: &Collection, shard: Sh
     Ok(removed)
 }
 
-/// The ranges that came to the shard after its version `found`: with the number of documents that a move brought, if it is known, and
-/// of those that are there. The second value is the number of those that only went back to the shard, as it has their documents.
+/// Returns the ranges that came to the shard after its version `found`, each with the number of documents that a move brought (null if it
+/// is not known) and the number that the shard has. Ranges that [`give_back`] returned to the shard are left out; the second value is their
+/// number.
 fn lost_ranges(
     session: &mut ShardSession,
     collection: &Collection,
@@ -325,7 +375,8 @@ fn lost_ranges(
     Ok((lost.into(), all - ranges.len()))
 }
 
-/// Creates the indexes that the shard lacks, and drops those that the catalog does not have. One that cannot be created is reported.
+/// Creates the indexes that the shard lacks, and drops those that the catalog does not have. Reports both in `changes`, and indexes that
+/// cannot be created. True if there is anything to report.
 fn repair_indexes(session: &mut ShardSession, collection: &Collection, changes: &mut Json) -> Result<bool> {
     let present = ReadValidIndexes { collection: collection.id }.call(session)?;
     let (mut created, mut dropped, mut failed) = (Vec::new(), Vec::new(), Vec::new());

@@ -15,7 +15,7 @@ pub(super) struct Attempt {
     /// The pull session, at the recipient.
     pub(super) puller: ShardSession,
     /// A snapshot of the donor: the recipient knows the numbered writes of all transactions that are visible in it.
-    pub(super) copied: String,
+    pub(super) copied_snapshot: String,
     /// Documents that have changed come with the order of their fields.
     pub(super) keeps_order: bool,
 }

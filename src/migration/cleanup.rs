@@ -1,5 +1,5 @@
 //! Removes what moves have left on shards: sessions, prepared transactions, captures, tables. [`clean`] is called after each
-//! attempt, [`sweep`] ends or removes everything that belongs to no running move.
+//! attempt; [`sweep`] is called regularly, and ends or removes everything that belongs to no running move.
 
 use super::names;
 use super::record::{self, Record};
@@ -10,7 +10,8 @@ use crate::catalog::cluster::identity::cluster_id;
 use crate::pg::error::Result;
 use crate::pg::{fault, transaction};
 use crate::shard::leftovers;
-use crate::store::{collections, migrations, placements, resharding};
+use crate::store::{self, collections, migrations, placements, resharding};
+use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::{Outcome, State};
 use docshard_core::error::{Kind, bail};
 use docshard_core::routing::protocol::Call;
@@ -75,6 +76,15 @@ pub(super) fn roll_back(shard: &mut ShardSession, record: &Record, cluster: i64,
 
 /// Ends the move's sessions on a shard, so that none can prepare any more. Rolls back prepared transactions of an aborted move.
 fn end_attempt(shard: &mut ShardSession, record: &Record, cluster: i64, gid: &str) -> Result<()> {
+    end_sessions(shard, record, cluster)?;
+    if record.state == State::Aborted && shard.is_prepared(gid)? {
+        shard.rollback_prepared(gid)?;
+    }
+    Ok(())
+}
+
+/// Ends the move's sessions on a shard, so that none can prepare any more.
+pub(super) fn end_sessions(shard: &mut ShardSession, record: &Record, cluster: i64) -> Result<()> {
     let mut application = names::application(cluster, record.id);
     if fault::is_off("end_sessions") {
         application.push_str(" (nobody)");
@@ -82,17 +92,47 @@ fn end_attempt(shard: &mut ShardSession, record: &Record, cluster: i64, gid: &st
     if shard.end_sessions(&application)? > 0 {
         bail!(Kind::OperationFailed, "sessions of migration {} on shard \"{}\" do not end", record.id, shard.name);
     }
-    if record.state == State::Aborted && shard.is_prepared(gid)? {
-        shard.rollback_prepared(gid)?;
+    Ok(())
+}
+
+/// The outcome of the move that has prepared a transaction at a shard; None if the catalog does not have that move. It may have another one of
+/// that number between other shards.
+fn outcome_at(id: i64, at: ShardId, gid: &str, cluster: i64) -> Result<Option<Outcome>> {
+    if !migrations::exists(id)? {
+        return Ok(None);
+    }
+    let record = record::load(id)?;
+    let side = if gid == names::donor_gid(cluster, id) { record.donor } else { record.recipient };
+    if side == at { record::outcome(id) } else { Ok(None) }
+}
+
+/// Prevents that the next move gets the number of a move that has prepared something on a shard, and that the catalog has lost: their prepared
+/// transactions would have the same names.
+pub(super) fn skip_lost_moves(shard: &mut ShardSession, cluster: i64) -> Result<()> {
+    for gid in (ReadPrepared { prefixes: &[&names::gid_prefix(cluster)] }).call(shard)? {
+        if let Some(id) = names::move_of(&gid, cluster)
+            && !migrations::exists(id)?
+        {
+            skip_number(id)?;
+        }
     }
     Ok(())
 }
 
-/// Drops the table that an aborted move created, unless it is in the catalog. Under the collection's lock, so that no other
-/// move creates it at the same time.
+/// Makes the next move's number greater than that of a move that the catalog has lost, unless another router has begun it.
+fn skip_number(id: i64) -> Result<()> {
+    if record::is_of_this_router(id)? && store::last_number("migrations")? <= id {
+        store::skip_numbers("migrations", id)?;
+    }
+    Ok(())
+}
+
+/// Drops the table that an aborted move created, unless it is in the catalog. Holds the collection's lock, so that no other
+/// move creates the table at the same time.
 ///
-/// INVARIANT: only a table that has the version of this very move, no documents, and no other user is dropped. After a restore of the router, a
-/// later router may have moved documents there. Such a table stays, as one that the catalog does not know.
+/// INVARIANT: a table is dropped only if it has the version of this very move and no documents, and no other move may bring documents
+/// there. After a restore of the router, a later router may have moved documents there. Such a table stays, as one that the catalog does
+/// not know.
 fn drop_unplaced(recipient: &mut ShardSession, record: &Record) -> Result<()> {
     if record.state != State::Aborted {
         return Ok(());
@@ -114,9 +154,9 @@ fn drop_unplaced(recipient: &mut ShardSession, record: &Record) -> Result<()> {
     recipient.execute("COMMIT")
 }
 
-/// Ends on every shard the prepared transactions of moves that have ended, as the moves did, and removes their captures and tables. They
-/// exist only if a coordinator was paused until another process considered it dead, perhaps after a failover of the router, and then
-/// continued; or if a shard has lost its last commits in a failover.
+/// On every shard, ends the prepared transactions of moves that have ended (commits or rolls back, as the move ended), and removes their
+/// captures and tables. Such objects exist only if a coordinator continued after another process had considered it dead, perhaps after a
+/// failover of the router; or if a shard has lost its last commits in a failover.
 /// Returns how many shards could not be swept. Must be called outside any transaction.
 pub fn sweep() -> Result<usize> {
     let shards = transaction::run(cache::shards)?;
@@ -128,7 +168,7 @@ pub fn sweep() -> Result<usize> {
             }
             let cluster = transaction::run(cluster_id)?;
             let mut session = transaction::run(|| ShardSession::open(shard, RECOVERY))?;
-            sweep_shard(&mut session, cluster)
+            sweep_shard(&mut session, shard.id, cluster)
         });
         left += usize::from(swept.is_err());
     }
@@ -136,8 +176,9 @@ pub fn sweep() -> Result<usize> {
 }
 
 /// INVARIANT: reads the shard first and the catalog afterwards. A move's row is durable before the move changes a shard, so an
-/// object whose move has no row, or has ended, belongs to no running move.
-fn sweep_shard(shard: &mut ShardSession, cluster: i64) -> Result<()> {
+/// object whose move has no row, or has ended, belongs to no running move of this server. But a router that was promoted without its last
+/// commits, or restored, lacks rows of moves that may have been decided: what these have prepared may be the only copy of documents.
+fn sweep_shard(shard: &mut ShardSession, at: ShardId, cluster: i64) -> Result<()> {
     let gids = ReadPrepared { prefixes: &[&names::gid_prefix(cluster)] }.call(shard)?;
     let prepared: Vec<(&str, i64)> =
         gids.iter().filter_map(|gid| Some((gid.as_str(), names::move_of(gid, cluster)?))).collect();
@@ -154,28 +195,31 @@ fn sweep_shard(shard: &mut ShardSession, cluster: i64) -> Result<()> {
         if alive.contains(&id) {
             continue;
         }
-        if !transaction::run(|| record::is_own(id))? {
-            // A router that this one has replaced prepared it, and may have decided the move: all objects of this move are kept.
+        // Of a move that has ended, a shard has such a transaction again if it was promoted without its last commits.
+        let Some(outcome) = transaction::run(|| outcome_at(id, at, gid, cluster))? else {
+            // A router that this one has replaced prepared it, or a former server of this one, and may have decided the move: all objects of
+            // this move are kept.
             if REPORTED.with_borrow_mut(|reported| reported.insert(gid.to_owned())) {
                 pgrx::log!(
-                    "docshard: prepared transaction {gid} at shard \"{}\" belongs to a move of a router that this one \
-                     has replaced; an administrator must end it",
+                    "docshard: prepared transaction {gid} at shard \"{}\" belongs to a move that the catalog does not have; \
+                     an administrator must end it",
                     shard.name
                 );
             }
+            // A new move must not have that number, and with it the name of the prepared transaction.
+            transaction::run(|| skip_number(id))?;
             alive.insert(id);
             continue;
-        }
-        // Of a move that has ended, a shard has such a transaction again if it was promoted without its last commits.
-        match transaction::run(|| record::outcome(id))? {
-            Some(Outcome::Committed) => shard.commit_prepared(gid)?,
+        };
+        match outcome {
+            Outcome::Committed => shard.commit_prepared(gid)?,
             _ => shard.rollback_prepared(gid)?,
         }
     }
     for id in captures.iter().filter(|id| !alive.contains(id)) {
         delete_captures(shard, *id)?;
     }
-    // The other tables are dropped also if one belongs to another owner.
+    // If a table cannot be dropped, as it belongs to another owner, the others are dropped nevertheless.
     let mut dropped = Ok(());
     for table in tables.iter().filter(|table| !alive.contains(&table.migration)) {
         dropped = dropped.and(shard.execute(&table.drop()));

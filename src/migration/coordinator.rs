@@ -20,10 +20,10 @@ use docshard_core::error::{Kind, error};
 use docshard_core::sql::quote::quote_literal;
 use std::time::{Duration, Instant};
 
-/// The shortest time in which standbys must follow, for a short `docshard.max_write_stall`.
+/// Standbys get at least this time to follow before writers are excluded, however short `docshard.max_write_stall` is.
 const LEAST_SHARE: Duration = Duration::from_millis(50);
 
-/// Number of hand-overs in which the donor fails to delete the documents in time before the chunk is split.
+/// After this many hand-overs in which the donor did not delete the documents in time, the chunk is split.
 const MAX_SLOW_DELETES: i32 = 2;
 
 /// Moves a chunk, or several neighbours of one owner: the request has their common bounds. Runs in a background worker, outside
@@ -60,7 +60,8 @@ enum Ended<T> {
 
 fn run_once(request: &MoveRequest, may_split: bool) -> Result<Ended<MoveResult>> {
     let began = Instant::now();
-    // Nobody would cancel a move of the balancer. Its statements read or write a whole chunk, so they may take long.
+    // The balancer's moves have a time limit for statements, as no user waits who could cancel them. It is a long one: a statement may read
+    // or write a whole chunk.
     let _limit = (request.reason != "manual").then(|| hung::limit(hung::worker_timeout() * 12));
     recovery::recover_collection(&request.namespace)?;
     let Some(checked) = register::check(request)? else {
@@ -112,7 +113,7 @@ fn copy_and_decide(mut attempt: Attempt, bytes_per_second: u64, may_split: bool)
     attempt.prepare_staging(rows)?;
     let parts = attempt.finish_dividing()?;
     fault::point("move.staged")?;
-    // All parts but the last have this number of documents.
+    // All parts but the last have `rows` documents.
     let documents = (parts - 1).max(0) * rows;
     let pieces = transaction::run(|| stall::pieces(attempt.record.donor, documents))?;
     if let Some(pieces) = pieces.filter(|_| may_split) {
@@ -132,7 +133,8 @@ fn copy_and_decide(mut attempt: Attempt, bytes_per_second: u64, may_split: bool)
 
     step("cloning")?;
     let mut copy = Copy::new(attempt, parts)?;
-    // The donor session would otherwise be idle. Most of the time is spent in writing pages into the WAL, which is done only once.
+    // The documents are located again before the hand-over. This first time takes most of the work off that one: it writes their pages into
+    // the WAL. The donor session would otherwise be idle now.
     copy.attempt.start_locating()?;
     copy.clone_range(bytes_per_second)?;
     fault::point("move.cloned")?;
@@ -145,7 +147,7 @@ fn copy_and_decide(mut attempt: Attempt, bytes_per_second: u64, may_split: bool)
     let (frozen, micros) = loop {
         let mut is_close = copy.catch_up(limit)?;
         if is_close {
-            // Writers would have to wait for a standby that does not keep up. Until it does, the move keeps catching up.
+            // With writers excluded, they would wait for a standby that does not keep up. Until it does, the move keeps catching up.
             let quick = standbys::share(limit.unwrap_or(patience)).max(LEAST_SHARE);
             followed = match copy.attempt.await_standbys(Instant::now() + quick)? {
                 Standbys::Lag(lagging) => {
@@ -207,7 +209,7 @@ fn copy_and_decide(mut attempt: Attempt, bytes_per_second: u64, may_split: bool)
     Ok(Ended::Decided(attempt))
 }
 
-/// Executes step 8. It retries for a while: the move is decided, so readers and writers wait for it.
+/// Executes step 8. Retries for a while, because the move is decided: readers and writers wait for its end.
 fn finish(decided: Attempt) -> Result<(i64, i64)> {
     let Attempt { record, donor, loader, puller, .. } = decided;
     let result = (record.documents, record.bytes);

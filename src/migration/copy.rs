@@ -3,8 +3,8 @@
 //! The pull session pulls one part after the other into the staging table, and commits each. The load session loads a part while the next
 //! one is pulled. A part or a round holds a snapshot on the donor only while it reads.
 //!
-//! INVARIANT: after a round, the recipient's part holds the range as the donor had it in the round's snapshot. The log began before the first read,
-//! so it contains the key of every document that has changed since it was read. Each round reads log and documents in one
+//! INVARIANT: after a round, the recipient's part holds the range as the donor had it in the round's snapshot. The log began before the
+//! first read, so it contains the key of every document that has changed since it was read. Each round reads log and documents in one
 //! statement, and deletes exactly the rows of the log that it has applied. So a round with all writers excluded makes the
 //! recipient's part equal to the donor.
 
@@ -26,15 +26,15 @@ use docshard_core::routing::protocol::migration::ApplyChanges;
 use docshard_core::sql::record::decode_only;
 use std::time::{Duration, Instant};
 
-/// A round of fewer keys may be run with writers excluded, if the last one was fast enough.
+/// Writers are excluded after a round with fewer log rows than this, if it was fast enough.
 const SMALL_ROUND: usize = 1000;
 /// The largest number of log rows in a round, so that its documents take little memory and its transaction is short.
 const MAX_ROUND: usize = 10_000;
-/// Number of rounds without progress after which catching up is given up.
+/// After this many rounds, catching up is given up at the first one that is not smaller than all before.
 const MAX_ROUNDS: i32 = 10;
-/// Number of full rounds after which writers are considered faster than the copy.
+/// After this many rounds, catching up is given up if a round is still full: writers are faster than the copy.
 const MAX_FULL_ROUNDS: i32 = 1000;
-/// How often progress is written to the catalog.
+/// The shortest interval at which progress is written to the catalog.
 const PROGRESS: Duration = Duration::from_millis(500);
 
 /// The state of a running copy.
@@ -51,7 +51,7 @@ pub(super) struct Copy {
     /// The number of log rows in the last round, and how long it took.
     lag: usize,
     took: Duration,
-    /// The donor has located the range's documents.
+    /// False if the donor should locate the range's documents again.
     is_located: bool,
     /// Both shards know numbered writes.
     has_numbers: bool,
@@ -82,8 +82,8 @@ struct Rounds {
 }
 
 impl Rounds {
-    /// Called after a round: true if a round like it may be run with writers excluded, false if rounds do not become smaller,
-    /// None if another round must follow.
+    /// Called after a round. Some(true): a round like it may be run with writers excluded. Some(false): rounds do not become
+    /// smaller. None: another round must follow.
     fn after(&mut self, lag: usize, took: Duration, is_full: bool) -> Option<bool> {
         self.count += 1;
         // A hand-over includes more work than the last round.
@@ -176,8 +176,8 @@ impl Copy {
         Ok(())
     }
 
-    /// Copies the changes since the last round, or since the clone: at most [`MAX_ROUND`], but all of them if documents may have
-    /// exchanged unique values.
+    /// Copies the changes since the last round, or since the clone: at most [`MAX_ROUND`]. With a unique index it copies all of
+    /// them, as documents may have exchanged unique values.
     fn round(&mut self) -> Result<()> {
         let began = Instant::now();
         let (applied, _) = self.apply_changes((!self.is_unique).then_some(MAX_ROUND), None)?;
@@ -222,8 +222,8 @@ impl Copy {
         Ok((applied, in_time))
     }
 
-    /// Locates the range's documents as late as possible, so that the donor deletes them quickly, and the comparison of counts also
-    /// detects documents that were inserted without being captured.
+    /// Locates the range's documents. Called as late as possible, so that the donor deletes them quickly, and so that the
+    /// comparison of counts also detects documents that were inserted without being captured.
     pub(super) fn locate(&mut self) -> Result<()> {
         self.attempt.start_locating()?;
         self.attempt.finish_locating()?;
@@ -245,15 +245,15 @@ impl Copy {
         }
     }
 
-    /// Begins the donor's part and excludes all writers to the range. While a transaction waits for that lock, it blocks later writers. So it
-    /// is tried only when all writers of the last check have ended, and for a short time; changes are copied meanwhile. False if
-    /// there are too many changes.
+    /// Begins the donor's part and excludes all writers to the range, by a lock. The request for the lock blocks later writers. So the lock
+    /// is requested only when all writers of the last check have ended, and only for a short time; between attempts changes are copied.
+    /// False if there are too many changes.
     pub(super) fn exclude_writers(&mut self, deadline: Instant, limit: Option<Duration>) -> Result<bool> {
         let mut before = Writers::new();
         let mut pause = 5;
         self.has_numbers = self.attempt.have_numbered_writes()?;
         loop {
-            // What is left then was written while this call ran.
+            // Then only the numbered writes from here on must be copied while writers are excluded.
             if self.has_numbers {
                 self.attempt.copy_numbered_writes(None)?;
             }
@@ -277,9 +277,9 @@ impl Copy {
         }
     }
 
-    /// Executes the hand-over until both shards have prepared, with writers excluded since `frozen`. If it exceeds `limit`
-    /// before the recipient prepares, writers are released and the donor's part is rolled back; the recipient's then holds the range as of a moment after `frozen`, as
-    /// after any round.
+    /// Executes the hand-over until both shards have prepared, with writers excluded since `frozen`. If it exceeds `limit` before the
+    /// recipient prepares, the donor's part is rolled back, and writers are released. The recipient's part stays: it holds the range as of
+    /// a moment after `frozen`, as after any round.
     pub(super) fn hand_over(&mut self, frozen: Instant, limit: Option<Duration>, cluster: i64) -> Result<HandOver> {
         let deadline = limit.map(|limit| frozen + limit);
         let is_late = || deadline.is_some_and(|deadline| Instant::now() >= deadline);

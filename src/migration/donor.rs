@@ -32,14 +32,14 @@ const MAX_PARTS: i64 = 1 << 40;
 /// short, as writers queue behind it.
 const QUEUE_MS: i64 = 100;
 
-/// Transactions that hold a lock: name, and process unless the transaction is prepared.
+/// The transactions that hold a lock, by name, each with its process; None: the transaction is prepared.
 pub(super) type Writers = BTreeMap<String, Option<i32>>;
 
 /// Excludes all writers to a migration's range on this shard until the transaction ends; the transaction's own writes
 /// are not captured.
 pub fn exclude_range_writers(migration: i64) {
     acquire(Tag::Migration(migration), Mode::Exclusive);
-    // It shows the excluded writers how long to wait, so the hand-over does not need to get it.
+    // Excluded writers see by this lock when they may go on. Correctness does not depend on it, so taking it may fail.
     let _ = lock::try_acquire_for_session(Tag::HandOver(migration), Mode::Exclusive);
     capture::bypass();
 }
@@ -122,7 +122,7 @@ impl Attempt {
         .with_hint("Wait until they have ended, or raise the setting move_wait_ms, and move the chunk again.")
     }
 
-    /// Deletes copied rows of the log. It deletes exactly these, as rows with lower numbers may have been committed since. False
+    /// Deletes copied rows of the log: exactly these, as rows with lower numbers may have been committed since. False
     /// if the range's documents should be located again.
     pub(super) fn forget_changes(&mut self, applied: &[i64]) -> Result<bool> {
         let migration = self.record.id;

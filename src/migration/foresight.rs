@@ -1,5 +1,5 @@
-//! The chunk map that decided moves will make. The catalog's map changes in a commit of its own, after those of both shards, and that
-//! commit waits for a disk. With this map, statements need not wait for it.
+//! The chunk map as it will be after the decided moves. The catalog's map changes in a commit of its own, after the shards' commits, and
+//! waits for a disk. With the foreseen map, statements need not wait for that commit.
 //!
 //! INVARIANT: correctness does not depend on this map. A shard that is not at the assumed version refuses the statement, as with
 //! any map; and the recipient has a move's version only when both parts of the move are committed.
@@ -20,7 +20,7 @@ pub struct Foreseen {
     /// One of the moves was decided so long ago that its coordinator may have ended.
     pub is_late: bool,
     moves: Vec<i64>,
-    /// Why one of the moves cannot be completed.
+    /// Why one of the moves cannot be completed; None if all can.
     lost: Option<String>,
 }
 
@@ -42,7 +42,7 @@ impl Foreseen {
         }))
     }
 
-    /// The error of a statement that waits for a move of which a shard has lost its part.
+    /// Returns the error of a statement that waits for a move of which a shard has lost its part; None if there is no such move.
     pub fn lost_part(&self) -> Option<Error> {
         let lost = self.lost.as_deref()?;
         Some(Error::new(Kind::StaleShardVersion, lost).with_sqlstate(sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE))

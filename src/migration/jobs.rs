@@ -32,7 +32,7 @@ pub fn move_and_wait(request: &MoveRequest) -> Result<MoveResult> {
     result(&job::run(MOVE, &title, &to_json(request)?)?)
 }
 
-/// Starts a move in a background worker; `what` is returned with its answer, which [`result`] reads.
+/// Starts a move in a background worker. `jobs` later returns `what` together with the worker's answer, which [`result`] reads.
 pub fn start_move<T>(jobs: &mut job::Jobs<T>, request: &MoveRequest, what: T) -> Result<()> {
     let title = format!("docshard: moving a chunk of {}", request.namespace);
     jobs.start(MOVE, &title, &to_json(request)?, what)
@@ -59,7 +59,7 @@ pub fn adopt_and_wait(shard: &str) -> Result<Value> {
     job::run(ADOPT, "docshard: adopting a shard", &json!(shard))
 }
 
-/// Completes or aborts, in a background worker, moves without a coordinator; waits for it. Returns how many moves could not be
+/// Completes or aborts moves without a coordinator, in a background worker, and waits for it. Returns how many moves could not be
 /// ended.
 pub fn recover_and_wait() -> Result<i64> {
     from_json(&job::run(RECOVER, "docshard: recovering moves", &Value::Null)?)

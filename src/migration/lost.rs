@@ -28,7 +28,7 @@ use pgrx::pg_sys::Oid;
 use serde_json::{Value as Json, json};
 use std::time::Duration;
 
-/// How long a statement at a shard may take that is not lost.
+/// A shard counts as lost if one of its answers takes longer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Reports the documents and chunks that would be lost with a shard, and a token that confirms the removal.
@@ -141,7 +141,7 @@ fn end_moves(collection: i32, lost: &Shard) -> Result<()> {
     Ok(())
 }
 
-/// [`save`], unless another process works on the move.
+/// Calls [`save`]; returns an error if another process works on the move.
 fn save_locked(record: &Record, lost: &Shard) -> Result<()> {
     let tag = Tag::Coordinator(record.id);
     if !lock::try_acquire_for_session(tag, Mode::Exclusive) {
@@ -178,7 +178,7 @@ fn save(record: &Record, lost: &Shard) -> Result<()> {
         }
         // The recipient has committed and owns the range; if it is the lost shard, the documents are lost.
         (Found::Committed, _) | (Found::After, true) => flip(record),
-        // The donor still has them.
+        // The donor still has the documents.
         (Found::Prepared, false) => {
             other.rollback_prepared(&gid)?;
             record::give_up(record.id, "a shard was removed as lost")

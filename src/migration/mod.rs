@@ -20,6 +20,7 @@ mod cleanup;
 mod coordinator;
 mod copy;
 mod donor;
+mod follow;
 pub mod foresight;
 pub mod jobs;
 pub mod lost;
@@ -43,7 +44,8 @@ pub use cleanup::sweep;
 pub use coordinator::run;
 pub use donor::{exclude_range_writers, release_range_writers};
 pub use median::median;
-pub use record::{busy_shards, resting_ranges, running_of_balancer, undecided};
+pub use follow::HOW_TO_END;
+pub use record::{busy_shards, is_in_catalog, resting_ranges, running_of_balancer, undecided};
 pub use request::{MoveRequest, MoveResult, RangeRequest};
 
 /// Called from `_PG_init`.

@@ -20,47 +20,45 @@ use std::time::Instant;
 /// A snapshot in which no transaction is visible.
 pub const NOTHING: &str = "1:1:";
 
-/// Copies to several shards what has been written at the donor since the last call, which has set `copied`; with replies where the key is in
-/// the range. False if that was not possible before the deadline.
+/// Copies to several shards the numbers of the writes at the donor since the last call, with replies for keys in the range.
+/// `copied_snapshot` is the snapshot that the last call has set, or [`NOTHING`]. False if the deadline passed.
 pub fn copy(
     donor: &mut ShardSession,
     to: &mut [&mut ShardSession],
     range: TableRange<'_>,
-    copied: &mut String,
+    copied_snapshot: &mut String,
     deadline: Option<Instant>,
 ) -> Result<bool> {
     let now = ReadSnapshot {}.call(donor)?;
     let mut after = Some(Vec::new());
     while let Some(last) = after.take() {
         let TableRange { collection, lo, hi } = range;
-        let call = NumberedWrites { collection, lo, hi, since: copied, after: &last };
+        let call = NumberedWrites { collection, lo, hi, since: copied_snapshot, after: &last };
         let Some(writes) = before(deadline, donor, &call)? else { return Ok(false) };
         let Some(writes) = writes else { break };
         for recipient in &mut *to {
             let Some(loaded) = before(deadline, recipient, &LoadNumberedWrites { writes: &writes })? else {
-                recipient.cancel();
                 return Ok(false);
             };
             after = loaded;
         }
     }
-    *copied = now;
+    *copied_snapshot = now;
     Ok(true)
 }
 
 impl Attempt {
-    /// Copies what has been written since the last call. False if that was not possible before the deadline; the donor's part must then be
-    /// rolled back.
+    /// Copies the numbered writes since the last call. False if the deadline passed; the donor's part must then be rolled back.
     pub(super) fn copy_numbered_writes(&mut self, deadline: Option<Instant>) -> Result<bool> {
         if fault::is_off("numbered_writes") {
             return Ok(true);
         }
-        let Self { record, end, donor, puller, copied, .. } = self;
+        let Self { record, end, donor, puller, copied_snapshot, .. } = self;
         let range = TableRange { collection: record.collection, lo: &record.min, hi: end.as_deref() };
-        copy(donor, &mut [puller], range, copied, deadline)
+        copy(donor, &mut [puller], range, copied_snapshot, deadline)
     }
 
-    /// True if both shards know numbered writes. Before the donor's part begins, as an error would end it.
+    /// True if both shards know numbered writes. Must be called before the donor's part begins, as an error would roll that back.
     pub(super) fn have_numbered_writes(&mut self) -> Result<bool> {
         let is_there = |answer: Result<bool>| match answer {
             // A shard of an earlier release has none.
@@ -77,9 +75,13 @@ fn is_missing(error: &Error) -> bool {
     error.sqlstate == UNDEFINED_FUNCTION && !error.is_ours
 }
 
-/// The answer; None if it has not come before the deadline.
+/// The answer; None if it has not come before the deadline. The statement is then cancelled, so that the session can be used again.
 fn before<C: Call>(deadline: Option<Instant>, session: &mut ShardSession, call: &C) -> Result<Option<C::Answer>> {
     call.start(session)?;
     let milliseconds = deadline.map_or(-1, milliseconds_until);
-    session.poll(milliseconds)?.map(|rows| C::decode(&rows)).transpose()
+    let Some(rows) = session.poll(milliseconds)? else {
+        session.cancel();
+        return Ok(None);
+    };
+    C::decode(&rows).map(Some)
 }

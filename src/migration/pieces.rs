@@ -29,13 +29,13 @@ pub(super) fn split(request: &MoveRequest, pieces: usize) -> Result<Option<Vec<M
     Ok(Some(starts.zip(ends).map(part).collect()))
 }
 
-/// Returns a sharded collection with its chunks.
+/// Returns a sharded collection with its chunks; None if there is none of that name.
 pub(super) fn collection(namespace: &str) -> Result<Option<Collection>> {
     Ok(sizes::collections(true)?.into_iter().find(|collection| collection.namespace == namespace))
 }
 
-/// Returns keys that divide a part of a chunk into about equal pieces. `pieces` returns their number for the part's bytes. No
-/// keys for one piece.
+/// Returns keys that divide a part of a chunk into about equal pieces. `pieces` returns the number of pieces for the size of the part in
+/// bytes. For fewer than two pieces there are no keys.
 pub(super) fn points(collection: &Collection, part: &Chunk, pieces: impl FnOnce(u64) -> usize) -> Result<Vec<Vec<u8>>> {
     let shard = cache::shard(part.shard)?;
     let (documents, bytes) = sizes::measure_exactly(&shard, collection, part)?;

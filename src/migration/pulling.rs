@@ -11,8 +11,8 @@ use docshard_core::routing::protocol::{Call, sql};
 use docshard_core::sql::param::Param;
 use docshard_core::sql::quote::{only_owner, quote_ident};
 
-/// The most changed documents that are fetched at once: the recipient has all of them in memory, and the sample that `rows` is computed
-/// from may have had only small ones.
+/// The most changed documents that are fetched at once. The recipient has all of them in memory, and they may be larger than those of the
+/// sample from which `rows` is computed.
 pub const MAX_FETCHED: i64 = 500;
 
 /// The sources of one donor, as a recipient names them.
@@ -29,13 +29,13 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Those of the donor `donor` of this move or change; None: it has only one.
+    /// The sources of the donor with the number `donor` in this move or change; None: it has only one donor.
     pub fn of(migration: i64, donor: Option<i32>, keeps_order: bool) -> Self {
         let table = |name| leftovers::table_of(migration, name, donor);
         Self { identity: Some(table(IDENTITY)), packed: table(SOURCE), changes: table(CHANGES), keeps_order }
     }
 
-    /// Those of the recipient's own shard.
+    /// The sources if the donor is the recipient's own shard.
     pub fn here(keeps_order: bool) -> Self {
         let view = |name| names::relation_name(name);
         Self { identity: None, packed: view("capture_packed"), changes: view("capture_changes"), keeps_order }
@@ -86,7 +86,7 @@ impl Sources {
         } else {
             repair_hint(&loader.name)
         };
-        // A right that is missing is one at the foreign server.
+        // The only privilege that can be missing is that on the foreign server.
         puller.execute(&self.creation(&donor.server, rows)).map_err(|error| {
             if error.sqlstate == INSUFFICIENT_PRIVILEGE { error.with_hint(hint.as_str()) } else { error }
         })?;

@@ -93,7 +93,7 @@ fn start_below(collection: &Collection, max: &[u8]) -> Result<Vec<u8>> {
     Ok(cuts(collection, &part)?.last().cloned().unwrap_or(part.min))
 }
 
-/// Returns keys that divide a part of a chunk into pieces of about the chunk size; none if it is not larger.
+/// Returns keys that divide a part of a chunk into pieces of about the chunk size; none if the part is not larger than that.
 fn cuts(collection: &Collection, part: &Chunk) -> Result<Vec<Vec<u8>>> {
     if part.min >= part.max {
         return Ok(Vec::new());

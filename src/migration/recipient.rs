@@ -25,8 +25,9 @@ use docshard_core::routing::protocol::{Call, sql};
 use docshard_core::sql::param::Param;
 use docshard_core::sql::record::{Record as _, decode_only};
 
-/// The bytes of documents in a part, which is pulled, buffered by postgres_fdw and loaded at once: small enough for a
-/// processor's caches and to give the load session work soon; large enough that many rows go to neighbouring places of other indexes.
+/// The bytes of documents in a part, which is pulled, buffered by postgres_fdw and loaded at once. It is small enough for a
+/// processor's caches, and for the load session to begin soon. It is large enough that many rows go to neighbouring places of secondary
+/// indexes.
 const PART_BYTES: i64 = 2 << 20;
 
 /// Returns the number of documents of about `size` bytes that make a part.
@@ -66,7 +67,7 @@ impl Attempt {
         }
         transaction::run(|| {
             let locked = change::lock(&record.namespace)?;
-            // The collection's indexes may have changed since if the move was aborted.
+            // If the move was aborted meanwhile, the collection's indexes may have changed since they were created here.
             record::require_running(record.id)?;
             placements::insert(locked.id, record.recipient, record.recipient_version)?;
             change::touch(locked.id)
@@ -141,8 +142,8 @@ impl Attempt {
         Err(error!(Kind::OperationFailed, "{documents} documents were pulled but {loaded} loaded; nothing was changed"))
     }
 
-    /// Pull session: starts to pull the log with the current documents, all rows or at most `limit`, as the given batch. The answer is one value: the
-    /// rows' numbers, of eight bytes each.
+    /// Pull session: starts to pull rows of the log with their current documents, all or at most `limit`, as the given batch. The answer is
+    /// one value: the rows' numbers, of eight bytes each.
     pub(super) fn start_changes(&mut self, expected_donor: &str, batch: i32, limit: Option<usize>) -> Result<()> {
         let Self { record, puller, keeps_order, .. } = self;
         let (sources, staging) = (Sources::of(record.id, None, *keeps_order), leftovers::table(record.id, STAGING));
@@ -171,7 +172,7 @@ pub(super) fn expected_donor(record: &Record) -> Result<String> {
     transaction::run(|| Ok(contacts::expected(record.donor)?.to_string()))
 }
 
-/// Refuses a table that the catalog does not know, with documents.
+/// Returns an error if the recipient has the collection's table with documents: the catalog does not place the collection there.
 fn refuse_orphan(loader: &mut ShardSession, record: &Record) -> Result<()> {
     let table = TableRange { collection: record.collection, lo: &[], hi: None };
     if loader.version(record)?.is_none() || FindDocument(table).call(loader)?.is_empty() {

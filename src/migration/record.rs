@@ -8,6 +8,7 @@ pub use crate::store::migrations::{
     Migration as Record, advance, busy_shards, decided, get as load, give_up, insert, next_id, outcome, set_estimate,
     set_progress, set_stall, undecided, undecided_at, unfinished,
 };
+use crate::store::resharding;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::State;
 use docshard_core::cluster::take_over;
@@ -21,25 +22,25 @@ const MIN_MEASURED: i64 = 1000;
 /// Number of moves whose delete rate is averaged.
 const MEASURED_MOVES: i64 = 10;
 
-/// Returns the ranges whose moves were given up after [`MAX_ATTEMPTS`] hand-overs, less than an hour ago: the balancer skips
-/// them.
+/// Returns the ranges whose moves were given up after [`MAX_ATTEMPTS`] hand-overs, less than an hour ago. The balancer skips
+/// these ranges.
 pub fn resting_ranges() -> Result<Vec<Range>> {
     migrations::recently_given_up(MAX_ATTEMPTS)
 }
 
-/// True if a move of that number belongs to this router, or is in the catalog. The first digits of a number are the epoch of the
-/// router: see `catalog::takeover`.
-pub fn is_own(id: i64) -> Result<bool> {
-    Ok(take_over::is_move_of(identity::coordinator()?.epoch, id) || migrations::exists(id)?)
+/// True if the catalog has a move of that number, or a change of a collection's layout.
+pub fn is_in_catalog(id: i64) -> Result<bool> {
+    Ok(migrations::exists(id)? || resharding::unfinished()?.iter().any(|change| change.id == id))
 }
 
-/// True if this router has begun the move. After a take-over it may not know what became of the others: see [`abort`].
+/// True if this router has begun the move. After a take-over, it may not know whether the former router has decided its moves: see
+/// [`abort`].
 pub fn is_of_this_router(id: i64) -> Result<bool> {
     Ok(take_over::is_move_of(identity::coordinator()?.epoch, id))
 }
 
-/// True if a process of this server has begun the move, so that the catalog shows whether it is decided. The catalog may lack the decisions of
-/// another server: a router that this one has replaced, one whose last commits were lost with it, or one whose files were copied.
+/// True if a process of this server has begun the move, so that the catalog shows whether it is decided. The catalog may lack the decisions
+/// of another server: a router that this one has replaced, one whose last commits were lost with it, or one whose files were copied.
 pub fn is_of_this_server(id: i64) -> Result<bool> {
     Ok(is_of_this_router(id)? && migrations::is_of_this_server(id)?)
 }
@@ -50,7 +51,7 @@ pub fn running_of_balancer() -> Result<Vec<i64>> {
     running.into_iter().filter_map(|id| is_of_this_router(id).map(|is| is.then_some(id)).transpose()).collect()
 }
 
-/// Aborts a running move. False if it does not run, and for a move that another server has begun, as that server may have decided it.
+/// Aborts a running move. False if the move is not running, or if another server has begun it, as that server may have decided it.
 pub fn abort(id: i64) -> Result<bool> {
     Ok(is_of_this_server(id)? && advance(id, State::Running, State::Aborted)?)
 }
@@ -79,7 +80,8 @@ pub fn note_attempt(id: i64, attempts: i32) -> Result<()> {
     note_step(id, "catching up")
 }
 
-/// Returns how many documents per millisecond a donor has deleted in its last moves; None if it had no moves.
+/// Returns how many documents per millisecond a donor has deleted, over its last [`MEASURED_MOVES`] moves of at least [`MIN_MEASURED`]
+/// documents; None if there are none.
 pub fn delete_rate(donor: ShardId) -> Result<Option<f64>> {
     let removals = last_removals(donor, MIN_MEASURED, MEASURED_MOVES)?;
     let documents: i64 = removals.iter().map(|removal| removal.documents).sum();

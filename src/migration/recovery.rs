@@ -45,7 +45,7 @@ pub(super) fn recover_one(id: i64) -> Result<usize> {
 
 /// True if a process works on the move: its coordinator, or recovery. Runs in the caller's transaction.
 pub(super) fn is_being_worked_on(id: i64) -> Result<bool> {
-    // Reading the lock's holders is not taking it: a taken lock could make a recovery skip the move.
+    // Reads the lock's holders instead of trying the lock: while it is taken for that, a recovery would skip the move.
     Ok(!lock::holding_processes(Tag::Coordinator(id))?.is_empty())
 }
 
@@ -69,7 +69,7 @@ fn recover_some(wanted: impl Fn(&Record) -> bool) -> Result<usize> {
     Ok(left)
 }
 
-/// Returns the collection's moves that are decided but not yet in the map. After a stale answer the caller waits for them. Runs
+/// Returns the collection's moves that are decided but not yet in the map. A caller whose map was stale waits for these. Runs
 /// in the caller's transaction.
 pub fn decided(collection: i32) -> Result<Vec<i64>> {
     Ok(record::decided(collection)?.into_iter().map(|migration| migration.id).collect())
@@ -81,8 +81,8 @@ pub fn is_decided(collection: i32) -> Result<bool> {
     Ok(!record::decided(collection)?.is_empty())
 }
 
-/// True if a shard's version of the collection may be about to change, by a move, or by a decided transaction that a shard may
-/// not have committed yet. Otherwise a shard whose version differs from the map's will keep it. In the newest snapshot.
+/// True if a shard's version of the collection may be about to change: by a move, or by a decided transaction that a shard may
+/// not have committed yet. If false, a shard whose version differs from the map's keeps that version. Reads the newest snapshot.
 pub fn may_change_placement(collection: i32) -> Result<bool> {
     let _snapshot = ActiveSnapshot::latest();
     Ok(!migrations::read_undecided(collection)?.is_empty() || transactions::read_exist()?)

@@ -1,6 +1,7 @@
 //! Begins a move: checks whether it is possible, and inserts its durable row before any side effect.
 
 use super::attempt::Attempt;
+use super::cleanup::skip_lost_moves;
 use super::numbered;
 use super::record::{self, Record};
 use super::request::MoveRequest;
@@ -98,7 +99,8 @@ pub(super) fn check(request: &MoveRequest) -> Result<Option<Checked>> {
             &repair_hint(&loader.name),
         ));
     }
-    // An index that is being created or dropped exists on some shards only, so a difference counts only while none is.
+    // An index that is being created or dropped exists on some shards only. So a difference counts only if it was found while no index
+    // changed.
     let deadline = deadline(request);
     let mut compared_at_rest = false;
     while let Err(error) = check_relations(loader, &needed, &request.namespace) {
@@ -111,12 +113,12 @@ pub(super) fn check(request: &MoveRequest) -> Result<Option<Checked>> {
     Ok(Some(checked))
 }
 
-/// Returns until when a change of the collection's indexes or chunks may keep this move waiting.
+/// Returns the time until which this move waits for a change of the collection's indexes or chunks.
 fn deadline(request: &MoveRequest) -> Instant {
     Instant::now() + if request.reason == "manual" { PATIENCE } else { Duration::ZERO }
 }
 
-/// Waits for a moment; returns an error if the deadline has passed.
+/// Waits for a moment, for a change of the collection's indexes or chunks; returns an error if the deadline has passed.
 fn wait_for_change(request: &MoveRequest, deadline: Instant) -> Result<()> {
     if Instant::now() >= deadline {
         let message = format!("indexes or chunks of {} are being changed", request.namespace);
@@ -128,7 +130,7 @@ fn wait_for_change(request: &MoveRequest, deadline: Instant) -> Result<()> {
     })
 }
 
-/// Locks the collection's row and blocks changes of its indexes and chunks; None while there is such a change.
+/// Locks the collection's row and blocks changes of its indexes and chunks; None if such a change is running.
 fn lock_at_rest(request: &MoveRequest) -> Result<Option<Locked>> {
     // The caller may itself hold such a lock while it waits for this process; the deadlock detector does not see that.
     spi::query("SELECT set_config('lock_timeout', '10s', true)", &[])?;
@@ -136,7 +138,7 @@ fn lock_at_rest(request: &MoveRequest) -> Result<Option<Locked>> {
     Ok(move_exclusion::try_share(collection.id).then_some(collection))
 }
 
-/// As [`needed_relations`]; None while the collection's indexes or chunks are being changed.
+/// Like [`needed_relations`]; None if a change of the collection's indexes or chunks is running.
 fn needed_at_rest(request: &MoveRequest) -> Result<Option<Vec<(String, String)>>> {
     if lock_at_rest(request)?.is_none() {
         return Ok(None);
@@ -167,8 +169,8 @@ fn refuse_full(recipient: &Shard, request: &MoveRequest) -> Result<()> {
     ))
 }
 
-/// Returns the table and indexes that a recipient must have if it has had documents of the collection before: each with its own
-/// name and the user's name of the index.
+/// Returns the table and the indexes that a recipient must have: none if the catalog does not place the collection there yet. Each has the
+/// name of its relation, and the user's name of the index, which is empty for the table.
 fn needed_relations(collection: &Collection, recipient: ShardId) -> Result<Vec<(String, String)>> {
     if placements::version(collection.id, recipient)?.is_none() {
         return Ok(Vec::new());
@@ -241,7 +243,12 @@ pub fn check_node(shard: &mut ShardSession, cluster: i64) -> Result<()> {
 }
 
 /// Inserts the row and takes the coordinator's lock, which this process holds until it ends or releases it.
-pub(super) fn register(request: &MoveRequest, checked: Checked) -> Result<Attempt> {
+pub(super) fn register(request: &MoveRequest, mut checked: Checked) -> Result<Attempt> {
+    transaction::run(|| {
+        let cluster = cluster_id()?;
+        skip_lost_moves(&mut checked.donor, cluster)?;
+        skip_lost_moves(&mut checked.loader, cluster)
+    })?;
     let mut locked = None;
     let deadline = deadline(request);
     loop {
@@ -254,7 +261,7 @@ pub(super) fn register(request: &MoveRequest, checked: Checked) -> Result<Attemp
                     donor,
                     loader,
                     puller,
-                    copied: numbered::NOTHING.to_owned(),
+                    copied_snapshot: numbered::NOTHING.to_owned(),
                     keeps_order: false,
                 });
             }
@@ -287,7 +294,7 @@ fn enter(request: &MoveRequest, donor: ShardId, locked: &mut Option<i64>) -> Res
     if shards::lock_draining(request.to)? != Some(false) {
         refuse_draining(&*cache::shard(request.to)?)?;
     }
-    // Moves between other shards change no version, lock or table of this one.
+    // Moves of the collection between other shards do not matter: they use no version, lock or table of this move.
     if let Some(other) = record::undecided_at(collection.id, [donor, request.to])? {
         return Err(conflict(
             format!("a chunk of {} is being moved (migration {other})", request.namespace),
@@ -296,7 +303,7 @@ fn enter(request: &MoveRequest, donor: ShardId, locked: &mut Option<i64>) -> Res
     }
     let donor_version = placements::version(collection.id, donor)?
         .ok_or_else(|| error!(Kind::InternalError, "the owner of a chunk has no placement"))?;
-    // A recipient without the table first gets its own version, and then the next one.
+    // A recipient without the table gets one version when the table is created, and the next one when the move commits.
     let recipient_version = match placements::version(collection.id, request.to)? {
         Some(version) => version,
         None => change::next_version(collection.id)?,

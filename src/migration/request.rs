@@ -15,7 +15,7 @@ pub struct MoveRequest {
     pub force_jumbo: bool,
     /// The largest average copy rate; 0: no limit.
     pub bytes_per_second: u64,
-    /// The reason in the changelog: `manual`, `balancer`, `draining` …
+    /// The reason in the move's row: `manual`, `movePrimary`, or the name of the balancer's `Reason`.
     pub reason: String,
 }
 

@@ -3,10 +3,10 @@
 //! The holder of the coordinator's lock may repeat every step, from any state in which the move was left:
 //! `core::cluster::migration::next_action` returns the next one.
 
-use super::cleanup::{clean, roll_back};
+use super::cleanup::{clean, end_sessions, roll_back};
 use super::names;
 use super::record::{self, Record};
-use super::shard::Sides;
+use super::shard::{ShardSession, Sides};
 use crate::catalog::cluster::identity::cluster_id;
 use crate::catalog::cluster::shard::Shard;
 use crate::catalog::cluster::{behind, identity};
@@ -26,7 +26,7 @@ use serde_json::json;
 
 /// Ends the move in the coordinator's own sessions, which have just prepared both parts.
 pub(super) fn finish_prepared(record: &Record, sides: &mut Sides) -> Result<()> {
-    // Shows sessions for which the donor's map is stale when to try the recipient; nothing depends on it.
+    // By this lock, statements that a shard refuses see that perhaps only one part is committed yet. Correctness does not depend on it.
     let settling = Tag::Settling(record.id);
     let is_locked = lock::try_acquire_for_session(settling, Mode::Exclusive);
     let committed = transaction::guarded(|| commit_both(record, sides));
@@ -59,7 +59,7 @@ pub(super) fn settle(id: i64) -> Result<()> {
     settle_by(id, &mut Sides::default())
 }
 
-/// The next action, and the state of the shards' parts on which it depends.
+/// Returns the next action, and the state of the shards' parts on which it depends.
 fn next(record: &Record, gids: &[String; 2], sides: &mut Sides) -> Result<(Action, (Part, Part))> {
     match record.state {
         State::Committed => transaction::guarded(|| {
@@ -74,19 +74,34 @@ fn next(record: &Record, gids: &[String; 2], sides: &mut Sides) -> Result<(Actio
     }
 }
 
-/// The next action for a running move that another server has begun. An error if it is in doubt.
+/// Returns the next action for a running move that another server has begun; an error if the move is in doubt.
 fn of_other_server(record: &Record, gids: &[String; 2], sides: &mut Sides) -> Result<Action> {
     let is_own = transaction::run(|| {
         if record::is_of_this_router(record.id)? {
             return Ok(true);
         }
-        // Until the keeper has ended its sessions, the other router may go on.
+        // The other router may go on until this one's keeper has ended its sessions.
         [record.donor, record.recipient].into_iter().try_for_each(|shard| require_ended_at(&*cache::shard(shard)?))?;
         Ok(false)
     })?;
-    let found = transaction::guarded(|| {
-        Ok([sides.donor(record)?.find_part(record, &gids[0])?, sides.recipient(record)?.find_part(record, &gids[1])?])
-    })?;
+    let cluster = transaction::run(cluster_id)?;
+    // The former server may only have been frozen. After this its coordinator can prepare nothing more at the shard.
+    let find = |shard: &mut ShardSession, gid: &str| {
+        if is_own {
+            end_sessions(shard, record, cluster)?;
+        }
+        shard.find_part(record, gid)
+    };
+    let recipient = transaction::guarded(|| find(sides.recipient(record)?, &gids[1]));
+    let donor = transaction::guarded(|| find(sides.donor(record)?, &gids[0]));
+    let found = match (donor, recipient) {
+        (Ok(donor), Ok(recipient)) => [donor, recipient],
+        // A move is decided only when both shards have prepared, so the other one does not matter.
+        (Ok(Found::Before), Err(error)) | (Err(error), Ok(Found::Before)) if is_own && error.is_out_of_reach() => {
+            return Ok(Action::Abort);
+        }
+        (Err(error), _) | (_, Err(error)) => return Err(error),
+    };
     let action_of = if is_own { action_after_failover } else { action_after_take_over };
     match action_of(found[0], found[1]) {
         Action::InDoubt => Err(in_doubt(record, gids, found)?),
@@ -116,8 +131,7 @@ fn in_doubt(record: &Record, gids: &[String; 2], found: [Found; 2]) -> Result<Er
         record.namespace,
         prepared.join(" and ")
     );
-    transaction::run(|| migrations::replace_error(record.id, &doubt.message))?;
-    Ok(doubt.with_hint(match prepared.len() {
+    let doubt = doubt.with_hint(match prepared.len() {
         // No documents are lost by either, as the donor refuses writes to the range meanwhile.
         2 => {
             "ROLLBACK PREPARED both leaves the chunk at the donor; COMMIT PREPARED the donor's first, and then the recipient's, moves it. Both \
@@ -127,7 +141,10 @@ fn in_doubt(record: &Record, gids: &[String; 2], found: [Found; 2]) -> Result<Er
             "The other shard has changed since. Look for documents of the chunk's range on all shards. If only what is prepared at the recipient \
              has them: COMMIT PREPARED; otherwise ROLLBACK PREPARED. Then call docshard.recover_moves()."
         }
-    }))
+    });
+    let said = format!("{}. {}", doubt.message, doubt.hint.as_deref().unwrap_or_default());
+    transaction::run(|| migrations::set_in_doubt(record.id, &said))?;
+    Ok(doubt)
 }
 
 fn settle_by(id: i64, sides: &mut Sides) -> Result<()> {
@@ -169,12 +186,12 @@ fn note_vanished(id: i64) -> Result<()> {
         let vanished = error!(Kind::OperationFailed, "the process that moved the chunk ended unexpectedly");
         return record::note_error(id, &vanished);
     }
-    // What kept this router from looking at the shards is no cause.
+    // Replaces an earlier error, which says only why this router could not look at the shards.
     migrations::replace_error(id, "the router that moved the chunk was replaced, and had not decided the move")
 }
 
-/// Cleans up again after a move that another process has aborted because it considered its coordinator dead, but whose
-/// coordinator continued and may even have prepared. False if the move was not aborted.
+/// Cleans up again after an aborted move. Another process aborted it because it considered this coordinator dead; but the
+/// coordinator continued, and may have prepared transactions since. False if the move was not aborted.
 pub(super) fn clean_late(id: i64) -> Result<bool> {
     let (record, cluster) = transaction::run(|| Ok((record::load(id)?, cluster_id()?)))?;
     let standing = transaction::run(|| migrations::standing(id))?;
@@ -197,7 +214,8 @@ fn lost(record: &Record, parts: (Part, Part)) -> Result<Error> {
     })
 }
 
-/// Changes the map, in one transaction: chunk, placements of both shards, changelog, *moved*.
+/// Changes the map, in the caller's transaction: the owner of the chunks and the placements of both shards. Sets the move to *moved*, and
+/// logs it.
 pub(super) fn flip(record: &Record) -> Result<()> {
     let collection = change::lock(&record.namespace)?;
     if !record::advance(record.id, State::Committed, State::Moved)? {

@@ -119,7 +119,7 @@ impl ShardSession {
         self.session.close_foreign();
     }
 
-    /// The address of the shard with the host that this session has reached in the first place; None if it has only one.
+    /// Returns the shard's address with the host that this session has reached before its other hosts; None if it has only one host.
     pub(super) fn address_with_host_first(&self) -> Result<Option<Vec<(String, String)>>> {
         let options = transaction::run(|| self.session.options_with_host_first())?;
         Ok(options.map(|mut options| {
@@ -149,7 +149,7 @@ impl ShardSession {
         self.named(|session| session.end_prepared(gid, false))
     }
 
-    /// Returns the shard's placement version of the move's collection.
+    /// Returns the shard's placement version of the move's collection; None if it has none.
     pub(super) fn version(&mut self, record: &Record) -> Result<Option<i64>> {
         let placed = ReadPlacements { collection: Some(record.collection) }.call(self)?;
         Ok(placed.iter().find(|row| row.token == record.token).map(|row| row.version))
@@ -164,7 +164,7 @@ impl ShardSession {
         Ok(if is_committed { Part::Committed } else { Part::Nothing })
     }
 
-    /// Returns what the shard shows of a move that another router has begun.
+    /// Returns what the shard shows of its part of a move; for moves that another server has begun, or whose other shard is lost.
     pub(super) fn find_part(&mut self, record: &Record, gid: &str) -> Result<Found> {
         if self.is_prepared(gid)? {
             return Ok(Found::Prepared);

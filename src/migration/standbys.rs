@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 /// The setting that switches the wait off.
 pub const SETTING: &str = "move_waits_for_standbys";
 
-/// The pauses between two looks at the standbys, in milliseconds.
+/// The first and the longest pause between two looks at the standbys, in milliseconds.
 const PAUSES: (i64, i64) = (2, 20);
 
 /// The most bytes of a shard's report.
@@ -38,7 +38,7 @@ pub struct Lagging {
 }
 
 impl Lagging {
-    /// The error of a move that gives way.
+    /// The error of a move that gives up because of this standby.
     pub fn gave_way(&self) -> Error {
         let Self { shard, standby, bytes } = self;
         let message = format!(
@@ -60,7 +60,7 @@ struct Report {
 }
 
 impl Report {
-    /// None from a shard of an earlier release, which reports neither.
+    /// Asks a shard. None for a shard of an earlier release, which does not report its WAL.
     fn of(shard: &mut ShardSession) -> Result<Option<Self>> {
         let text = NodeHealth {}.call(shard)?;
         if text.len() > MAX_REPORT {
@@ -79,7 +79,7 @@ impl Report {
         Ok(Some(Self { flushed, streaming: streaming.iter().map(standby).collect::<Result<_>>()? }))
     }
 
-    /// The standby that is furthest behind a position.
+    /// Returns the standby that is furthest behind a position; None if none is behind it.
     fn lagging(&self, shard: &str, position: i64) -> Option<Lagging> {
         let (standby, flushed) = self.streaming.iter().min_by_key(|(_, flushed)| *flushed)?;
         let bytes = position.saturating_sub(*flushed);
@@ -129,7 +129,7 @@ impl Attempt {
     }
 }
 
-/// How quickly standbys must follow before writers are excluded, and the part of the limit that is left to them afterwards.
+/// Returns the part of a limit in which standbys must follow before writers are excluded, and which is left to them after the hand-over.
 pub(super) fn share(limit: Duration) -> Duration {
     limit / 4
 }

@@ -6,6 +6,7 @@ use crate::catalog::cluster::identity::{check_may_change, check_router};
 use crate::catalog::cluster::settings;
 use crate::catalog::collections::{collection, namespace, views};
 use crate::pg::error::Result;
+use crate::pg::process;
 use crate::worker;
 use docshard_core::cluster::balancer::{Compliance, Reason};
 use docshard_core::error::{Kind, bail};
@@ -19,7 +20,7 @@ pub fn start() -> Result<Json> {
     Ok(json!({"ok": 1}))
 }
 
-/// Stops the balancer and waits for running moves. A move that takes longer than `timeout_ms` is aborted.
+/// Switches the balancer off and waits for its running moves. A move that takes longer than `timeout_ms` is aborted.
 pub fn stop(timeout_ms: i64) -> Result<Json> {
     check_may_change()?;
     let stopped = control::stop(Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0)))?;
@@ -92,7 +93,7 @@ fn change(ns: &str, change: impl FnOnce() -> Result<()>) -> Result<Json> {
     namespace::split(ns)?;
     views::refuse_sharded(ns)?;
     change()?;
-    worker::wake_at_commit();
+    process::wake_at_commit();
     Ok(json!({"ok": 1}))
 }
 

@@ -6,8 +6,8 @@ use crate::catalog::cluster::identity::check_may_change;
 use crate::catalog::collections::{chunks, namespace, views};
 use crate::migration::{self, MoveRequest, MoveResult, RangeRequest, jobs};
 use crate::pg::error::{Error, Result};
+use crate::pg::process;
 use crate::pg::server;
-use crate::worker;
 use docshard_core::cluster::targeting;
 use docshard_core::error::{Kind, ensure, error};
 use docshard_core::query::filter::Filter;
@@ -89,7 +89,7 @@ pub fn clear_jumbo_flag(ns: &str, find: Specification<'_>) -> Result<Json> {
     check(ns)?;
     let (locked, pattern) = chunks::lock(ns)?;
     chunks::clear_jumbo(&locked, ns, &pattern, &key_of(&pattern, find)?)?;
-    worker::wake_at_commit();
+    process::wake_at_commit();
     Ok(ok())
 }
 
@@ -128,7 +128,7 @@ pub fn move_chunk(ns: &str, find: Specification<'_>, to: &str, force_jumbo: bool
     Ok(moved(&jobs::move_and_wait(&request)?, None))
 }
 
-/// The move of a range of keys to a shard. If a bound is missing, the range is about as large as a chunk, and within one chunk.
+/// The move of a range of keys to a shard. If one bound is missing, the range is about as large as a chunk, and lies within one chunk.
 #[derive(Debug)]
 pub struct MoveRange<'a> {
     pub min: Option<&'a Json>,
@@ -223,7 +223,7 @@ pub fn abort_migrations_of(ns: &str) -> Result<Json> {
             .with_hint("The view docshard.migrations shows the running and the ended moves.")),
         [migration] => end_move(migration),
         ref several => {
-            // One that cannot be aborted does not keep the others.
+            // An error for one move must not keep the others from being aborted.
             let ended: Vec<_> = several.iter().map(|id| end_one(*id)).collect();
             let ended = ended.into_iter().collect::<Result<Vec<_>>>()?;
             let all = ended.iter().all(|answer| answer["aborted"] == true);

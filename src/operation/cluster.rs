@@ -12,7 +12,6 @@ use crate::migration::jobs;
 use crate::pg::error::Result;
 use crate::pg::process;
 use crate::pg::server;
-use crate::worker;
 use docshard_core::error::{Kind, bail, error};
 use serde_json::{Value as Json, json};
 
@@ -48,7 +47,7 @@ pub fn take_over_options(options: &Arguments<'_>) -> Result<TakeOver> {
 /// another router that are prepared on shards; metadata on shards that is newer than this catalog.
 pub fn take_over(options: &TakeOver) -> Result<Json> {
     let taken = takeover::take_over(options)?;
-    worker::wake_at_commit();
+    process::wake_at_commit();
     let mut answer = json!({"epoch": taken.epoch});
     if !taken.repaired.is_empty() {
         answer["loginsRepaired"] = taken.repaired.into();
@@ -92,7 +91,7 @@ pub fn accept_shard(name: &str, adopt: bool) -> Result<Json> {
     } else {
         contacts::accept(name)?
     };
-    worker::wake_at_commit();
+    process::wake_at_commit();
     let mut answer = json!({"shardAccepted": name});
     for field in ["lostFrom", "lostTo", "adopted", "more"] {
         if let Some(value) = accepted.get(field) {
@@ -156,7 +155,7 @@ pub fn set_address(name: &str, change: impl FnOnce() -> Result<addresses::Change
     check_router()?;
     refuse_in_block("an address")?;
     let changed = change()?;
-    worker::wake_at_commit();
+    process::wake_at_commit();
     let pending = changed.pending.iter().map(|(shard, error)| json!({"shard": shard, "error": error.trim()}));
     let mut answer = json!({"shard": name, "host": changed.host});
     if !changed.pending.is_empty() {

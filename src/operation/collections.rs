@@ -87,7 +87,7 @@ fn modify_index(ns: &str, given: &Json) -> Result<Json> {
     Ok(answer)
 }
 
-/// Changes a view, or an index or the validation of a collection.
+/// Changes a view; or, of a collection, an index or the validation.
 pub fn modify(ns: &str, options: &Arguments<'_>) -> Result<Json> {
     check_may_change()?;
     namespace::split(ns)?;
@@ -206,7 +206,8 @@ pub fn create_indexes_of(ns: &str, indexes: &Json, sole: bool) -> Result<Vec<Str
         Ok((keys, index_options(ns, &given)?))
     };
     let wanted = indexes.iter().map(read).collect::<Result<Vec<_>>>()?;
-    // All are built or none. If one has `concurrently: true`, a blocking build is refused for all; if all have `false`, there is no warning.
+    // All are built or none. If one has `concurrently: true`, a blocking build is refused for all; if all have `false`, there is no
+    // warning.
     let all_may = concurrently.iter().all(|given| *given == Some(false));
     let concurrently = if concurrently.contains(&Some(true)) { Some(true) } else { all_may.then_some(false) };
     create_indexes(ns, &wanted, concurrently, sole)

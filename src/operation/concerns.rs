@@ -1,5 +1,5 @@
-//! Read concern, write concern and read preference of a request. They change nothing here: a commit is PostgreSQL's. But they are
-//! checked as MongoDB checks them, so that a mistake shows.
+//! Read concern, write concern and read preference of a request. They have no effect: a commit is PostgreSQL's. But they are
+//! checked as MongoDB checks them, so that a mistake in a request is reported.
 
 use super::arguments::{Arguments, Fields, Form, Type, may, number};
 use crate::pg::error::Result;
@@ -39,10 +39,10 @@ const PROVENANCE: Type = Type::Choice(&[
     "internalWriteDefault",
 ]);
 
-/// The largest number of members of a replica set, and so of `w`.
+/// The largest `w`: the largest number of members of a replica set.
 const MAX_W: i64 = 50;
 
-/// Checks the three, where they are given.
+/// Checks read concern, read preference and write concern, if they are given.
 ///
 /// # Errors
 /// `TypeMismatch`, `UnknownOption`; `InvalidOptions` for a time of the past; `BadValue` for an unknown name; `FailedToParse` for an impossible `w` or `wtimeout`.
@@ -70,17 +70,17 @@ fn check_acknowledgement(concern: &Json) -> Result<()> {
             .with_hint(format!("w is \"majority\" or a number from 0 to {MAX_W}, wtimeout a number of milliseconds.")))
     };
     if let Some(w) = concern.get("w") {
-        let is_named = matches!(w, Json::String(_) | Json::Null);
+        let is_string_or_null = matches!(w, Json::String(_) | Json::Null);
         let is_known = match number(w) {
             Some(count) => is_finite(&count) && (0..=MAX_W).contains(&count.to_i64_truncated()),
-            // Tags of members, each with a number.
+            // An object names tags of members, each with a number.
             None => match ext_json::document(w) {
                 Some(tags) => !tags.is_empty() && tags.values().all(|count| number(count).is_some()),
                 None => w == "majority",
             },
         };
         if !is_known {
-            return refuse(if is_named { Kind::BadValue } else { Kind::FailedToParse }, "w", w);
+            return refuse(if is_string_or_null { Kind::BadValue } else { Kind::FailedToParse }, "w", w);
         }
     }
     match concern.get("wtimeout").map(|json| (json, number(json))) {

@@ -11,7 +11,7 @@ use docshard_core::values::document::value::Value;
 use serde_json::Value as Json;
 
 /// True if one document or operation of a batch caused the error, so that others may succeed. Errors of a connection, a
-/// privilege, a lock, the transaction, the server's resources, or of a node that is no router fail the batch.
+/// privilege, a lock, the transaction, the server or an operator, or of a node that is no router, fail the batch.
 pub fn is_of_one_operation(error: &Error) -> bool {
     let of_all = [
         class::CONNECTION,
@@ -28,7 +28,8 @@ pub fn is_of_one_operation(error: &Error) -> bool {
         && error.kind != Kind::IllegalOperation
 }
 
-/// The elements of `writeErrors`, whose fields `fields` returns. After [`MAX_REPORTS`] bytes of `errInfo` there are no more of them.
+/// Makes the array `writeErrors`; `fields` returns the fields of an element. Once the fields `errInfo` exceed [`MAX_REPORTS`] bytes, the
+/// remaining elements have none.
 pub fn write_errors(errors: &[WriteError], fields: impl Fn(&WriteError) -> Vec<(String, Value)>) -> Value {
     let mut left = MAX_REPORTS;
     let element = |failed: &WriteError| {
@@ -63,13 +64,14 @@ pub fn write_error(failed: &WriteError) -> Vec<(String, Value)> {
     fields
 }
 
-/// MongoDB's field `errInfo`: what a document violates of its collection's validator.
+/// Returns MongoDB's field `errInfo`, the report of what a document violates of its collection's validator; None for other errors.
 pub fn validation_field(error: &Error) -> Option<(String, Value)> {
     let detail = error.detail.as_deref().filter(|_| error.kind == Kind::DocumentValidationFailure)?;
     Some((ERR_INFO.to_owned(), reported(&serde_json::from_str(detail).ok()?)))
 }
 
-/// A report's JSON as a value. It repeats values of documents, and operators of filters, which are no values in Extended JSON.
+/// Makes a value of a report's JSON. The report has values of documents, in Extended JSON, and operators of filters, which are not Extended
+/// JSON.
 fn reported(json: &Json) -> Value {
     match json {
         Json::Object(fields)
@@ -89,7 +91,7 @@ fn reported(json: &Json) -> Value {
 /// Operators that are also names of values in Extended JSON.
 const FILTER_OPERATORS: [&str; 2] = ["$regex", "$type"];
 
-/// MongoDB's fields `keyPattern` and `keyValue`.
+/// Returns MongoDB's fields `keyPattern` and `keyValue`; none if the error is not about a duplicate key.
 pub fn duplicate_fields(error: &Error) -> Vec<(String, Value)> {
     let Some(duplicate) = &error.duplicate else { return Vec::new() };
     let paths = || duplicate.fields.iter().map(|(path, _)| path.clone());

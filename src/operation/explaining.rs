@@ -1,5 +1,5 @@
-//! Explanations of finds, counts, distincts and writes over collections: which shards they go to, and how these find the documents.
-//! [`reading`] explains pipelines, and reads of views, which are pipelines, too.
+//! Explains finds, counts, distincts and writes of collections: which shards they go to, and how these find the documents.
+//! [`reading`] explains pipelines, and reads of views, which run as pipelines.
 
 use super::arguments::Arguments;
 use super::reading::{self, Count};
@@ -42,7 +42,7 @@ pub struct ExplainedWrite<'a> {
     pub filter: Specification<'a>,
     pub shared: Shared<'a>,
     pub deletes: bool,
-    /// of a command that has a batch of writes
+    /// the write is one of a batch
     pub batch: bool,
 }
 

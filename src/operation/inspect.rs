@@ -16,7 +16,7 @@ use serde_json::{Value as Json, json};
 /// The largest number of problems of each shard that are reported, by default.
 const LIMIT: i64 = 100;
 
-/// Reads every document on every shard: whether it is valid, has the right keys, and belongs to the shard.
+/// Reads every document on every shard, and checks whether it is valid, has the right keys, and belongs to the shard.
 pub fn check_collection(ns: &str, options: &Arguments<'_>) -> Result<Json> {
     check_router()?;
     namespace::split(ns)?;

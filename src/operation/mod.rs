@@ -2,15 +2,16 @@
 //!
 //! * [`table`]: all operations as data: the SQL function, its options, and which options exclude one another.
 //! * [`arguments`]: option documents and commands' fields, checked against that table.
-//! * [`concerns`]: read and write concerns, which are checked and mean nothing.
+//! * [`concerns`]: read and write concerns, which are checked and have no effect.
 //! * [`request_parts`]: specifications and other parts of requests.
-//! * [`sink`]: writes what a pipeline makes.
+//! * [`sink`]: writes the results of a pipeline into a collection.
 //! * [`reading`], [`writing`], [`find_and_modify`], [`bulk_write`]: documents.
 //! * [`explaining`]: how reads and writes find their documents.
-//! * [`query_analyzer`], [`shard_key`]: advice on shard keys. [`inspect`], [`consistency`]: checks. [`collections`], [`chunks`], [`resharding`], [`shards`], [`balancer`]: administration.
+//! * [`query_analyzer`], [`shard_key`]: advice on shard keys. [`inspect`], [`consistency`]: checks.
+//! * [`collections`], [`chunks`], [`resharding`], [`shards`], [`balancer`], [`cluster`]: administration.
 //! * [`users`]: users and roles, which are PostgreSQL's.
 //! * [`calls`]: the SQL functions for documents, whose arguments are texts.
-//! * [`rights`]: checks who may run an operation, if no statement calls its SQL function, so that PostgreSQL does not check it.
+//! * [`rights`]: checks who may run an operation without a call of its SQL function, which PostgreSQL would check.
 //! * [`errors`]: errors in MongoDB's terms.
 //!
 //! A new operation has an entry in the table, a request with a function that runs it, and an SQL function in `api` that parses

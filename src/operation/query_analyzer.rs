@@ -4,6 +4,7 @@ use super::arguments::{Arguments, number};
 use crate::catalog::cluster::identity::check_may_change;
 use crate::catalog::collections::{collection, namespace, views};
 use crate::pg::error::Result;
+use crate::pg::process;
 use crate::router::sampling::MAX_PER_SECOND;
 use crate::worker;
 use docshard_core::error::{Kind, bail, ensure};
@@ -12,8 +13,8 @@ use serde_json::{Value as Json, json};
 /// Begins or ends the sampling of a collection's statements.
 ///
 /// # Errors
-/// `InvalidOptions` for a rate without mode *full*, and the reverse; `NamespaceNotFound`; `CommandNotSupportedOnView`; `IllegalOperation` for
-/// an internal database.
+/// `InvalidOptions` for a rate without mode *full*, and the reverse; `NamespaceNotFound`; `CommandNotSupportedOnView`; `IllegalOperation`
+/// for an internal database.
 pub fn configure(ns: &str, options: &Arguments<'_>) -> Result<Json> {
     check_may_change()?;
     let (database, _) = namespace::split(ns)?;
@@ -24,7 +25,7 @@ pub fn configure(ns: &str, options: &Arguments<'_>) -> Result<Json> {
         worker::require_preloaded()?;
     }
     let before = collection::set_sampling(ns, every_us)?;
-    worker::wake_at_commit();
+    process::wake_at_commit();
     Ok(json!({"ok": 1, "newConfiguration": shown(every_us), "oldConfiguration": shown(before)}))
 }
 
@@ -51,6 +52,12 @@ fn interval(options: &Arguments<'_>) -> Result<Option<i64>> {
 fn shown(every_us: Option<i64>) -> Json {
     match every_us {
         None => json!({"mode": "off"}),
-        Some(every_us) => json!({"mode": "full", "samplesPerSecond": 1e6 / every_us as f64}),
+        Some(every_us) => json!({"mode": "full", "samplesPerSecond": rate(every_us)}),
     }
+}
+
+/// The rate for which [`interval`] has chosen the number of microseconds: the whole number if there is one.
+fn rate(every_us: i64) -> f64 {
+    let (least, below) = (1e6 / every_us as f64, 1e6 / (every_us - 1) as f64);
+    if least.ceil() < below { least.ceil() } else { (least * 1000.0).round() / 1000.0 }
 }

@@ -85,13 +85,13 @@ pub fn find(namespace: &str, filter: Specification<'_>, arguments: &Arguments<'_
     if let Some(view) = views::resolve(namespace)? {
         let stages = find_stages(filter, arguments)?;
         let shared = Shared::of(arguments, None);
-        return Ok(Found::View(Box::new(Aggregation { stages: &stages, shared, on_disk: true }.run_view(&view)?)));
+        return Ok(Found::View(Box::new(Aggregation { stages: &stages, shared, may_use_disk: true }.run_view(&view)?)));
     }
     let options = find_options(namespace, arguments)?;
     Ok(Found::Collection(find::find(namespace, &find_query(filter, &options)?, &options)?))
 }
 
-/// As [`find`], with what is observed of each shard. For a view there are no observations.
+/// Like [`find`]; also returns what is observed of each shard. For a view there are no observations.
 pub fn find_observed(
     namespace: &str,
     filter: Specification<'_>,
@@ -172,7 +172,7 @@ impl<'a> Count<'a> {
 
     fn run_view(&self, view: &Resolved) -> Result<i64> {
         let stages = self.stages()?;
-        let mut counted = Aggregation { stages: &stages, shared: self.shared, on_disk: true }.run_view(view)?;
+        let mut counted = Aggregation { stages: &stages, shared: self.shared, may_use_disk: true }.run_view(view)?;
         let Some(found) = counted.next_document()? else { return Ok(0) };
         let number = raw::document(found.bytes()).and_then(|document| document.get("n")).map(Value::from_raw);
         match number {
@@ -201,11 +201,11 @@ pub fn aggregate(namespace: &str, stages: &Json, arguments: &Arguments<'_>) -> R
 
 /// Checks that the caller may read a collection, or all that a view reads.
 /// Errors: `Unauthorized`; `InvalidNamespace`; `MaxSubPipelineDepthExceeded`.
-pub fn check(namespace: &str) -> Result<()> {
-    check_within(namespace, 0)
+pub fn check_may_read(namespace: &str) -> Result<()> {
+    check_may_read_within(namespace, 0)
 }
 
-fn check_within(namespace: &str, depth: usize) -> Result<()> {
+fn check_may_read_within(namespace: &str, depth: usize) -> Result<()> {
     let Some(view) = views::resolve(namespace)? else { return find::check(namespace) };
     if depth == MAX_DEPTH {
         return Err(too_deep());
@@ -214,7 +214,10 @@ fn check_within(namespace: &str, depth: usize) -> Result<()> {
     let shared = Shared { collation: Some(&view.collation), ..Shared::default() };
     let pipeline = parsed(&view.namespace, &view.stages, &shared.environment(&view.namespace)?)?;
     let (database, _) = view.namespace.split_once('.').unwrap_or_default();
-    pipeline.collections().into_iter().try_for_each(|other| check_within(&format!("{database}.{other}"), depth + 1))
+    pipeline
+        .collections()
+        .into_iter()
+        .try_for_each(|other| check_may_read_within(&format!("{database}.{other}"), depth + 1))
 }
 
 /// True if it is a view with a collation.
@@ -230,12 +233,12 @@ fn collated_view(namespace: &str) -> Result<Option<Resolved>> {
 /// their bytes. None if the namespace is not such a view.
 pub fn over_collated_view(namespace: &str, stages: impl FnOnce() -> Result<Vec<Json>>) -> Result<Option<Results>> {
     let Some(view) = collated_view(namespace)? else { return Ok(None) };
-    let seen = Aggregation { stages: &[], shared: Shared::default(), on_disk: true }.run_view(&view)?;
+    let seen = Aggregation { stages: &[], shared: Shared::default(), may_use_disk: true }.run_view(&view)?;
     let simple = json!({"locale": "simple"});
     let shared = Shared { collation: Some(&simple), ..Shared::default() };
-    let own = Aggregation { stages: &stages()?, shared, on_disk: true };
+    let own = Aggregation { stages: &stages()?, shared, may_use_disk: true };
     let pipeline = parsed(namespace, own.stages, &shared.environment(namespace)?)?;
-    let execution = own.pipelines().execution(namespace);
+    let execution = own.settings().execution(namespace);
     seen.then(&pipeline, &execution).map(Some)
 }
 
@@ -259,7 +262,7 @@ pub fn explain_view(
     if views::resolve(namespace)?.is_none() {
         return Ok(None);
     }
-    Aggregation { stages: &stages()?, shared, on_disk: true }.explain(namespace, verbosity).map(Some)
+    Aggregation { stages: &stages()?, shared, may_use_disk: true }.explain(namespace, verbosity).map(Some)
 }
 
 /// A pipeline with the arguments of its request.
@@ -268,7 +271,7 @@ struct Aggregation<'a> {
     stages: &'a [Json],
     shared: Shared<'a>,
     /// true: stages may use temporary files; false: more than MongoDB's limit of memory is an error
-    on_disk: bool,
+    may_use_disk: bool,
 }
 
 /// A pipeline over a collection, split into a find that replaces its first stages, and the rest.
@@ -294,7 +297,7 @@ impl<'a> Aggregation<'a> {
         {
             bail!(Kind::InvalidOptions, "{} cannot be used with a 'linearizable' read concern level", stage.name);
         }
-        Ok(Self { stages, shared: Shared::of(arguments, None), on_disk: arguments.flag("allowDiskUse") })
+        Ok(Self { stages, shared: Shared::of(arguments, None), may_use_disk: arguments.flag("allowDiskUse") })
     }
 
     /// Explains the pipeline.
@@ -313,13 +316,13 @@ impl<'a> Aggregation<'a> {
                 return Ok(json!({"namespace": namespace, "mergeType": null, "splitPipeline": null, "stages": stages}));
             }
             let SplitPipeline { beginning, query, options, rest } =
-                divided(&pipeline, &environment, aggregation.shared.hint)?;
+                split_off_find(&pipeline, &environment, aggregation.shared.hint)?;
             let explained = ExplainedPipeline {
                 beginning: &beginning,
                 query: &query,
                 options: &options,
                 rest: &rest,
-                execution: &aggregation.pipelines().execution(namespace),
+                execution: &aggregation.settings().execution(namespace),
             };
             pipeline::explain(namespace, &explained, verbosity)
         })
@@ -344,13 +347,13 @@ impl<'a> Aggregation<'a> {
     /// Calls `work` with the view's stages and this pipeline's as one pipeline over the collection, so that filters target shards.
     fn with_view<T>(&self, view: &Resolved, work: impl FnOnce(&Aggregation<'_>, &str) -> Result<T>) -> Result<T> {
         let collation = view.collation_for(self.shared.collation)?;
-        let stages = behind(view, self.stages)?;
+        let stages = view_stages_then(view, self.stages)?;
         let shared = Shared { collation: Some(collation), ..self.shared };
         work(&Aggregation { stages: &stages, shared, ..*self }, &view.namespace)
     }
 
-    fn pipelines(&self) -> Pipelines {
-        Pipelines { on_disk: self.on_disk, depth: 0 }
+    fn settings(&self) -> PipelineSettings {
+        PipelineSettings { may_use_disk: self.may_use_disk, depth: 0 }
     }
 
     /// Runs the pipeline. If its last stage writes, the results are empty.
@@ -358,7 +361,7 @@ impl<'a> Aggregation<'a> {
         let environment = self.shared.environment(namespace)?;
         let pipeline = parsed(namespace, self.stages, &environment)?;
         let writing = sink::prepare(namespace, &pipeline, &environment)?;
-        let mut results = self.pipelines().run(namespace, &pipeline, &environment, self.shared.hint)?;
+        let mut results = self.settings().run(namespace, &pipeline, &environment, self.shared.hint)?;
         let Some(writing) = writing else { return Ok(results) };
         writing.run(&mut results)?;
         Ok(Results::of(Vec::new()))
@@ -376,17 +379,17 @@ fn refuse_writes(pipeline: &Pipeline) -> Result<()> {
     Err(error!(Kind::Location(code), "{stage} can only be explained with the verbosity 'queryPlanner'"))
 }
 
-/// The stages of a view, and those of a pipeline over it.
+/// Returns the stages of a view, followed by those of a pipeline over it.
 /// Errors: `CommandNotSupportedOnView` for `$collStats`.
-fn behind(view: &Resolved, stages: &[Json]) -> Result<Vec<Json>> {
+fn view_stages_then(view: &Resolved, stages: &[Json]) -> Result<Vec<Json>> {
     if stages.first().is_some_and(|stage| stage.get("$collStats").is_some()) {
         bail!(Kind::CommandNotSupportedOnView, "$collStats is not supported on a view");
     }
     Ok([&view.stages, stages].concat())
 }
 
-/// Parses a pipeline over a collection, and checks that the caller may read the other collections of its stages. A
-/// pipeline that begins with documents of its own, or with statistics of the cluster, has no collection; every other one has.
+/// Parses a pipeline, and checks that the caller may read the other collections of its stages. A pipeline that begins with
+/// documents of its own, or with statistics of the cluster, must have no collection; every other pipeline must have one.
 fn parsed(namespace: &str, stages: &[Json], environment: &Environment) -> Result<Pipeline> {
     let pipeline = Pipeline::parse(stages, environment)?.rearranged()?;
     let (database, collection) = namespace.split_once('.').unwrap_or((namespace, ""));
@@ -414,7 +417,7 @@ fn parsed(namespace: &str, stages: &[Json], environment: &Environment) -> Result
     Ok(pipeline)
 }
 
-fn divided(pipeline: &Pipeline, environment: &Environment, hint: Option<&Json>) -> Result<SplitPipeline> {
+fn split_off_find(pipeline: &Pipeline, environment: &Environment, hint: Option<&Json>) -> Result<SplitPipeline> {
     let (beginning, rest) = pipeline.find();
     let projection = beginning.projection();
     let parsed = projection.as_ref().map(Projection::parse).transpose()?;
@@ -440,25 +443,25 @@ fn divided(pipeline: &Pipeline, environment: &Environment, hint: Option<&Json>) 
 
 /// The settings that a statement's pipeline shares with the pipelines which its stages run over other collections.
 #[derive(Clone, Debug)]
-struct Pipelines {
+struct PipelineSettings {
     /// true: stages may use temporary files; false: more than MongoDB's limit of memory is an error
-    on_disk: bool,
+    may_use_disk: bool,
     /// the number of enclosing pipelines
     depth: usize,
 }
 
-/// The largest number of enclosing pipelines, MongoDB's limit. Those inside the stages of views count; a chain of views has a limit of
-/// its own.
+/// The largest number of enclosing pipelines, the same as MongoDB's. Pipelines inside the stages of views count, too. A chain of views has
+/// a limit of its own.
 const MAX_DEPTH: usize = 20;
 
 fn too_deep() -> Error {
     error!(Kind::MaxSubPipelineDepthExceeded, "Maximum number of nested sub-pipelines exceeded. Limit is {MAX_DEPTH}")
 }
 
-impl Pipelines {
+impl PipelineSettings {
     fn execution(&self, namespace: &str) -> Execution {
         let database = namespace.split_once('.').map_or(namespace, |(database, _)| database).to_owned();
-        Execution::new(self.on_disk, Rc::new(InnerPipelines { database, pipelines: self.clone() }))
+        Execution::new(self.may_use_disk, Rc::new(InnerPipelines { database, settings: self.clone() }))
     }
 
     fn run(
@@ -475,7 +478,7 @@ impl Pipelines {
         if let Some(wanted) = pipeline.statistics() {
             return Results::over_documents(statistics::documents(namespace, wanted)?, pipeline, &execution);
         }
-        let SplitPipeline { query, options, rest, .. } = divided(pipeline, environment, hint)?;
+        let SplitPipeline { query, options, rest, .. } = split_off_find(pipeline, environment, hint)?;
         if rest.stages().is_empty() {
             return Results::over(find::find(namespace, &query, &options)?, &rest, &execution);
         }
@@ -487,16 +490,16 @@ impl Pipelines {
         if self.depth == MAX_DEPTH {
             return Err(too_deep());
         }
-        let pipelines = Self { depth: self.depth + 1, ..self.clone() };
+        let settings = Self { depth: self.depth + 1, ..self.clone() };
         let environment = environment.within()?;
         let Some(view) = views::resolve(namespace)? else {
             let pipeline = parsed(namespace, stages, &environment)?;
-            return pipelines.run(namespace, &pipeline, &environment, None);
+            return settings.run(namespace, &pipeline, &environment, None);
         };
         let simple = json!({"locale": "simple"});
         view.collation_for(Some(environment.collator().map_or(&simple, |collator| collator.definition())))?;
-        let pipeline = parsed(&view.namespace, &behind(&view, stages)?, &environment)?;
-        pipelines.run(&view.namespace, &pipeline, &environment, None)
+        let pipeline = parsed(&view.namespace, &view_stages_then(&view, stages)?, &environment)?;
+        settings.run(&view.namespace, &pipeline, &environment, None)
     }
 }
 
@@ -504,13 +507,13 @@ impl Pipelines {
 #[derive(Debug)]
 struct InnerPipelines {
     database: String,
-    pipelines: Pipelines,
+    settings: PipelineSettings,
 }
 
 impl Collections for InnerPipelines {
     fn read(&self, collection: Option<&str>, stages: &[Json], environment: &Environment) -> Result<Input<'static>> {
         let namespace = format!("{}.{}", self.database, collection.unwrap_or(WITHOUT_COLLECTION));
-        let results = self.pipelines.run_within(&namespace, stages, environment);
+        let results = self.settings.run_within(&namespace, stages, environment);
         results.map(Results::into_stream)
     }
 }
@@ -531,6 +534,6 @@ pub fn distinct(namespace: &str, field: &str, filter: Specification<'_>, shared:
     let environment = shared.environment(&view.namespace)?;
     let stages = distinct_stages(field, filter)?;
     let field = Distinct::parse(field, &environment)?;
-    let documents = Aggregation { stages: &stages, shared, on_disk: true }.run_view(&view)?;
+    let documents = Aggregation { stages: &stages, shared, may_use_disk: true }.run_view(&view)?;
     Values::of_documents(documents, &field, &StageMemory::new(true))
 }

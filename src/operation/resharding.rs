@@ -20,7 +20,7 @@ use std::rc::Rc;
 /// The default of the option `commitTimeoutMS`.
 const COMMIT_TIMEOUT_MS: u64 = 300_000;
 
-/// The collection of a request that changes its layout.
+/// Returns the collection of a request that changes its layout, and checks that the caller may do so here.
 fn collection(ns: &str) -> Result<Rc<Collection>> {
     check_may_change()?;
     namespace::split(ns)?;
@@ -47,7 +47,7 @@ fn sharded(ns: &str, what: &str) -> Result<Rc<Collection>> {
     Ok(collection)
 }
 
-/// For how long a change looks for a moment in which writers wait only briefly, in milliseconds.
+/// Returns how long a change may try to find a moment in which writers wait only briefly, in milliseconds.
 fn commit_timeout(options: &Arguments<'_>) -> Result<u64> {
     match options.integer("commitTimeoutMS")? {
         None => Ok(COMMIT_TIMEOUT_MS),
@@ -103,7 +103,7 @@ pub fn reshard(ns: &str, key: &Json, options: &Arguments<'_>) -> Result<Json> {
                 .with_hint("The collection's ranges of zones are of its present shard key."));
         }
     };
-    // A unique key stays unique if it is the same.
+    // If the key stays the same, it stays unique, too.
     let unique = options.flag("unique") || of.key == key && of.unique;
     layout::check(&of, &key, unique)?;
     let key = key.to_json().to_string();
@@ -184,11 +184,11 @@ pub fn move_to(ns: &str, to: &str, options: &Arguments<'_>) -> Result<Json> {
     change(ns, "moveCollection", Target::Shard(shard), options)
 }
 
-/// The share of a table's pages that is read to estimate the size of its documents, in pages.
+/// About this many pages of a table are read to estimate the size of its documents.
 const SAMPLED_PAGES: i64 = 500;
 
-/// Copies a collection in place, which gives back the space of documents that have moved away or were deleted; with `dryRun`, only
-/// estimates how much that is.
+/// Copies a collection in place, which gives back the space of documents that have moved away or were deleted. With `dryRun`, only
+/// estimates that space.
 pub fn compact(ns: &str, options: &Arguments<'_>) -> Result<Json> {
     let of = collection(ns)?;
     if !options.flag("dryRun") {
@@ -218,7 +218,10 @@ pub fn compact(ns: &str, options: &Arguments<'_>) -> Result<Json> {
     Ok(json!({"ok": 1, "estimatedBytesFreed": total, "shards": shards}))
 }
 
-/// The change of a collection's layout that is not done, if this command of MongoDB's makes it; None: any.
+/// Returns the running change of a collection's layout. `command` is the command of MongoDB's that it must have begun with; None: any.
+///
+/// # Errors
+/// `NoSuchReshardCollection`; `ReshardCollectionCommitted` if the change is decided.
 fn running(ns: &str, command: Option<&str>) -> Result<store::resharding::Resharding> {
     check_may_change()?;
     namespace::split(ns)?;
@@ -242,7 +245,7 @@ fn running(ns: &str, command: Option<&str>) -> Result<store::resharding::Reshard
     }
 }
 
-/// Ends a change of a collection's layout, which stays as it was; with a command of MongoDB's, only a change by that one.
+/// Aborts the change of a collection's layout, which then stays as it was. `command`: see [`running`].
 pub fn abort(ns: &str, command: Option<&str>) -> Result<Json> {
     let change = running(ns, command)?;
     if jobs::abort_and_wait(change.id)? {
@@ -251,7 +254,7 @@ pub fn abort(ns: &str, command: Option<&str>) -> Result<Json> {
     Err(error!(Kind::ReshardCollectionCommitted, "{} of {ns} has been decided", change.command))
 }
 
-/// As [`abort`], but lets the change block writers for as long as it takes.
+/// Lets the change of a collection's layout block writers for as long as it takes. `command`: see [`running`].
 pub fn commit(ns: &str, command: Option<&str>) -> Result<Json> {
     let change = running(ns, command)?;
     ensure!(

@@ -1,5 +1,5 @@
-//! Checks who may run an operation that no statement calls: the roles that may execute its SQL function. It runs with the
-//! function's rights.
+//! Checks who may run an operation without a call of its SQL function: the roles that may execute the function. The operation
+//! runs with the function's rights.
 
 use super::arguments::Arguments;
 use super::table::{self, Operation};

@@ -1,4 +1,4 @@
-//! Advice on shard keys: MongoDB's analyzeShardKey, and a ranking of keys that come into question.
+//! Advice on shard keys: MongoDB's analyzeShardKey, and a ranking of possible keys.
 
 use super::arguments::{Arguments, number};
 use crate::catalog::cache;
@@ -25,23 +25,26 @@ use docshard_core::values::key::KeyPattern;
 use serde_json::{Map, Value as Json, json};
 use std::rc::Rc;
 
-/// How many documents are analysed by default, and the most for suggestions.
+/// How many documents `analyzeShardKey` reads by default.
 const ANALYSED: u64 = 1_000_000;
+/// How many documents a suggestion reads by default.
 const SUGGESTED: u64 = 5000;
+/// The most documents that a suggestion reads.
 const MAX_SUGGESTED: u64 = 20_000;
-/// How many of the last sampled statements are analysed, and how many for suggestions.
+/// The most sampled statements that `analyzeShardKey` reads; the latest ones.
 const ANALYSED_STATEMENTS: i64 = 10_000;
+/// The most sampled statements that a suggestion reads; the latest ones.
 const SUGGESTED_STATEMENTS: i64 = 1000;
 /// The most keys that are suggested.
 const MAX_KEYS: usize = 20;
 /// The most shards that can be assumed.
 const MAX_SHARDS: i64 = 1000;
 
-/// The collection that the caller wants advice on.
+/// Returns the collection that the caller wants advice on.
 ///
 /// # Errors
-/// `IllegalOperation` if its database is an internal one; `CommandNotSupportedOnView`; `NamespaceNotFound`; `Unauthorized` if the caller may
-/// not read the collection.
+/// `IllegalOperation` if its database is an internal one; `CommandNotSupportedOnView`; `NamespaceNotFound`; `Unauthorized` if the caller
+/// may not read the collection.
 fn collection(ns: &str) -> Result<Rc<Collection>> {
     check_router()?;
     let (database, _) = namespace::split(ns)?;
@@ -52,7 +55,8 @@ fn collection(ns: &str) -> Result<Rc<Collection>> {
     Ok(collection)
 }
 
-/// The assumed cluster: the present one, with another number of shards if that is given. One shard is taken for two.
+/// Returns the assumed cluster: the present one, with another number of shards if that is given. A cluster of one shard is assumed to have
+/// two.
 fn cluster(options: &Arguments<'_>) -> Result<Cluster> {
     let shards = match options.integer("shards")? {
         Some(given) => {
@@ -68,14 +72,14 @@ fn cluster(options: &Arguments<'_>) -> Result<Cluster> {
     Ok(Cluster { shards: usize::try_from(shards).unwrap_or(2), chunk_bytes: settings::chunk_bytes()?.unsigned_abs() })
 }
 
-/// The last statements of a collection that were sampled. One that cannot be read any more is left out.
+/// Returns the last sampled statements of a collection. A statement that cannot be read any more is left out.
 fn statements(collection: &Collection, most: i64) -> Result<Vec<Statement>> {
     let stored = sampled_statements::last(collection.id, most)?;
     let read = stored.iter().map(|s| Statement::read(&s.kind, &s.filter, s.modification.as_deref(), s.many));
     Ok(read.filter_map(std::result::Result::ok).collect())
 }
 
-/// Which documents are read.
+/// Returns which documents are read, by the options `sampleRate` and `sampleSize`.
 ///
 /// # Errors
 /// `InvalidOptions` for both options; `BadValue` for a value out of bounds; `TypeMismatch`.
@@ -171,7 +175,8 @@ fn rounded(number: f64) -> f64 {
     (number * 10_000.0).round() / 10_000.0
 }
 
-/// How the reads or the writes among statements are distributed, in MongoDB's terms. Without any there is only their number.
+/// Describes how the reads, or the writes, among the statements are distributed, in MongoDB's terms. If there are none, it returns only
+/// their number.
 fn distribution(statements: &[Statement], replay: &Replay, writes: bool) -> Json {
     let mut size = Map::from_iter([("total".to_owned(), json!(replay.statements))]);
     for kind in Does::ALL.into_iter().filter(|kind| kind.writes() == writes) {
@@ -197,7 +202,7 @@ fn distribution(statements: &[Statement], replay: &Replay, writes: bool) -> Json
     Json::Object(shown)
 }
 
-/// The size of the documents that would get another shard, by the sample.
+/// Estimates, from the sample, the size of the documents that would move to another shard, in bytes.
 fn bytes_to_move(of: &Collection, sample: &Sample, pattern: &KeyPattern, layout: &Layout) -> Result<u64> {
     let usable = usable_shards()?;
     let mut moved = 0_u64;
@@ -209,7 +214,7 @@ fn bytes_to_move(of: &Collection, sample: &Sample, pattern: &KeyPattern, layout:
     Ok((moved as f64 / sample.len().max(1) as f64 * sample.bytes as f64) as u64)
 }
 
-/// Ranks keys that come into question, by indexes, documents and sampled statements.
+/// Ranks possible keys, which are taken from indexes, documents and sampled statements.
 ///
 /// # Errors
 /// Those of [`collection`]; `BadValue` for an option out of bounds; `IllegalOperation` for an empty collection.

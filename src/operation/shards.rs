@@ -8,9 +8,9 @@ use crate::catalog::collections::{collection, databases, namespace, zones};
 use crate::catalog::{cache, change};
 use crate::migration::{MoveRequest, jobs, lost};
 use crate::pg::error::{Error, Result};
+use crate::pg::process;
 use crate::pg::server;
-use crate::worker;
-use docshard_core::error::{Kind, bail, error};
+use docshard_core::error::{Kind, bail, ensure, error};
 use serde_json::{Value as Json, json};
 
 pub fn add(conn: &str, options: &Arguments<'_>) -> Result<Json> {
@@ -26,7 +26,7 @@ pub fn add(conn: &str, options: &Arguments<'_>) -> Result<Json> {
     let text = |name| options.text(name).map(str::to_owned);
     let options = AddOptions { name: text("name"), max_size_mb, user: text("user"), password: text("password") };
     let Added { name, pending } = add::add(conn, &options)?;
-    worker::wake_at_commit();
+    process::wake_at_commit();
     if pending.is_empty() {
         return Ok(json!({"shardAdded": name, "ok": 1}));
     }
@@ -42,11 +42,11 @@ pub fn remove(name: &str, options: &Arguments<'_>) -> Result<Json> {
             None => lost::announce(name)?,
             Some(token) => lost::remove(name, token)?,
         };
-        worker::wake_at_commit();
+        process::wake_at_commit();
         return Ok(answered);
     }
     let removal = remove::remove(name)?;
-    worker::wake_at_commit();
+    process::wake_at_commit();
     Ok(match removal {
         Removal::Started(remaining) => json!({
             "msg": "draining started successfully", "state": "started", "shard": name, "note": note(&remaining),
@@ -62,7 +62,7 @@ pub fn remove(name: &str, options: &Arguments<'_>) -> Result<Json> {
     })
 }
 
-/// What the administrator must do, as the balancer does not.
+/// Returns what the administrator must do, as the balancer does not do it; None: nothing.
 fn note(remaining: &Remaining) -> Option<&'static str> {
     match (remaining.collections.is_empty(), remaining.databases.is_empty()) {
         (true, true) => None,
@@ -80,26 +80,29 @@ fn note(remaining: &Remaining) -> Option<&'static str> {
 }
 
 fn counts(remaining: &Remaining) -> Json {
-    json!({"chunks": remaining.chunks, "dbs": remaining.databases.len()})
+    json!({
+        "chunks": remaining.chunks, "collectionsToMove": remaining.collections.len(), "dbs": remaining.databases.len(),
+        "jumboChunks": remaining.jumbo,
+    })
 }
 
-/// Begins to drain a shard, which stays until [`commit_removal`]; nothing happens if it is being drained.
+/// Begins to drain a shard. The shard stays until [`commit_removal`]. Does nothing if the shard is being drained already.
 pub fn start_draining(name: &str) -> Result<Json> {
     check_may_change()?;
     if !cache::shard_named(name)?.draining {
         remove::remove(name)?;
-        worker::wake_at_commit();
+        process::wake_at_commit();
     }
     Ok(json!({"ok": 1}))
 }
 
 pub fn stop_draining(name: &str) -> Result<Json> {
     remove::stop(name)?;
-    worker::wake_at_commit();
+    process::wake_at_commit();
     Ok(json!({"ok": 1}))
 }
 
-/// The progress of draining a shard.
+/// Returns the progress of draining a shard.
 pub fn draining_status(name: &str) -> Result<Json> {
     check_router()?;
     let remaining = remove::remaining(name)?;
@@ -112,7 +115,7 @@ pub fn draining_status(name: &str) -> Result<Json> {
     }))
 }
 
-/// The shards that are being drained, each with its progress.
+/// Returns the shards that are being drained, each with its progress.
 pub fn all_draining() -> Result<Json> {
     check_router()?;
     let mut shards = Vec::new();
@@ -129,6 +132,11 @@ pub fn all_draining() -> Result<Json> {
 /// Removes a shard that has been drained.
 pub fn commit_removal(name: &str) -> Result<Json> {
     check_may_change()?;
+    ensure!(
+        cache::shard_named(name)?.draining,
+        Kind::ConflictingOperationInProgress,
+        "shard {name} is not currently draining"
+    );
     let remaining = remove::remaining(name)?;
     if !remaining.is_nothing() {
         bail!(
@@ -139,7 +147,7 @@ pub fn commit_removal(name: &str) -> Result<Json> {
         );
     }
     remove::remove(name)?;
-    worker::wake_at_commit();
+    process::wake_at_commit();
     Ok(json!({"ok": 1}))
 }
 
@@ -196,7 +204,7 @@ pub fn move_primary(db: &str, to: &str) -> Result<Json> {
 fn zone(change: impl FnOnce() -> Result<()>) -> Result<Json> {
     check_may_change()?;
     change()?;
-    worker::wake_at_commit();
+    process::wake_at_commit();
     Ok(json!({"ok": 1}))
 }
 

@@ -4,10 +4,11 @@
 //! snapshot in which they began, so a pipeline may write the collection that it reads. `$out` first reads all documents, into a
 //! temporary file if memory is short, then deletes the old documents and inserts the new ones.
 //!
-//! In `$merge`, documents that are to be inserted if they match none are inserted first, a batch together. Those whose keys exist, also in
-//! the batch, are then updated together, by their keys or by the unique index of `on`. What that does not do is done one by one: documents
-//! whose target another client has changed or deleted meanwhile, and all documents if the pipeline of `whenMatched` can change a field of
-//! `on`, because a document may then match what the pipeline made of another document's target.
+//! `$merge` with `whenNotMatched: "insert"` first tries to insert the documents of a batch together. Then it updates together, by key or by
+//! the unique index of `on`, the targets of those that were not inserted: their keys exist in the collection, or occur earlier in the
+//! batch. Two kinds of documents are written one by one: those whose target another client has changed or deleted meanwhile; and all
+//! documents, if the pipeline of `whenMatched` can change a field of `on`, because then a document may match the updated target of another
+//! one.
 
 use crate::catalog::cache;
 use crate::catalog::collections::grants::{self, Level};
@@ -40,7 +41,7 @@ use std::sync::Arc;
 /// The limits of a batch.
 const BATCH_DOCUMENTS: usize = 2000;
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
-/// How often a document is retried while other clients insert and delete documents with its key.
+/// How often a document is tried while other clients insert and delete documents with its key.
 const ATTEMPTS: usize = 5;
 
 /// Checks the target of a pipeline that writes, and prepares to write; None if the pipeline does not end with `$merge` or `$out`.
@@ -143,7 +144,7 @@ pub struct Merge<'p> {
     collator: Option<Arc<Collator>>,
     /// the environment of the filter that finds the matching document
     filter_environment: Environment,
-    /// the stages of the update, and their text
+    /// the pipeline of `whenMatched`, if it is one, and its text
     stages: Option<(Json, String)>,
 }
 
@@ -153,9 +154,9 @@ struct Item {
     new: Storable,
     /// the pipeline's document, if it has no `_id`
     given: Option<Vec<u8>>,
-    /// finds the document that it matches
+    /// finds the target: the document that it matches
     filter: Json,
-    /// the same for documents that match the same one
+    /// the values at `on`; equal for documents with the same target
     key: Vec<u8>,
 }
 
@@ -203,7 +204,7 @@ impl<'p> Merge<'p> {
                 return Ok(());
             }
             self.write(items)?;
-            // Documents that were written after another client had dropped the index were inserted, whatever they match.
+            // If another client has dropped the unique index, documents may have been inserted although they match one.
             check_unique(
                 cache::find(&self.target)?.as_deref(),
                 &self.on,
@@ -255,7 +256,8 @@ impl<'p> Merge<'p> {
         Ok(())
     }
 
-    /// Writes a document whose key was taken, by a document that is gone or that it does not match.
+    /// Writes a document that was not inserted, as its key was taken, and whose target was not found: the document that had the key is
+    /// gone, or does not match.
     fn change_or_insert(&self, item: &Item) -> Result<()> {
         let update = self.update(item)?;
         let mut attempts = 0;
@@ -267,7 +269,7 @@ impl<'p> Merge<'p> {
                     let paths: Vec<String> = duplicate.fields.iter().map(|(path, _)| path.clone()).collect();
                     same(&self.on, &paths)
                 };
-                // No document has these values that the statement can see.
+                // The statement sees no document with these values.
                 let is_invisible = refused.error.duplicate.as_deref().is_some_and(is_of_on);
                 return Err(if is_invisible { conflict(refused.error) } else { refused.error });
             }
@@ -275,7 +277,7 @@ impl<'p> Merge<'p> {
         Ok(())
     }
 
-    /// Changes the documents that these match; returns for each whether there is one.
+    /// Changes the targets of these documents; returns for each document whether there is a target.
     fn change_all(&self, items: &[&Item]) -> Result<Vec<bool>> {
         let mut changed = Vec::with_capacity(items.len());
         while let Some(rest) = items.get(changed.len()..).filter(|rest| !rest.is_empty()) {
@@ -315,12 +317,12 @@ impl<'p> Merge<'p> {
         Ok(modify::write(&self.target, &write)?.matched > 0)
     }
 
-    /// How the document that one matches changes.
+    /// Returns the update of a document's target.
     fn update(&self, item: &Item) -> Result<KeyedUpdate> {
         let now = session::now();
         let query = Query::of(&item.filter, &item.filter.to_string(), self.filter_environment.clone())?;
         let modification = match &self.stages {
-            // Whether it exists is all there is to know.
+            // Only whether there is a target must be found out.
             _ if self.merging.matched == WhenMatched::KeepExisting => Modification::keeping_key(
                 r#"{"$set":{}}"#,
                 &json!({"$set": {}}),
@@ -357,7 +359,8 @@ fn same(some: &[String], others: &[String]) -> bool {
     some.len() == others.len() && some.iter().all(|path| others.contains(path))
 }
 
-/// The error where a key was free, or is taken by a document that the snapshot does not show: another client has inserted it.
+/// Makes a write conflict of a duplicate key error: another client has inserted a document whose key was free, or which the snapshot does
+/// not show.
 fn conflict(error: Error) -> Error {
     match error.duplicate {
         Some(_) => error!(Kind::WriteConflict, "could not serialize access: {}", error.message)

@@ -41,7 +41,7 @@ const COLLATION: Field = may("collation", Object);
 pub const CHOICE: &[Field] = &[HINT, COLLATION];
 pub const LET: &[Field] = &[may("let", Object)];
 const COMMENT: &[Field] = &[may("comment", Any)];
-/// Options of a whole command, and of a cursor, that an SQL function has, too. Rows stream, so batches mean nothing to it.
+/// Options of a whole command, or of its cursor, that an SQL function has, too. An SQL function streams rows, so `batchSize` has no effect.
 const LIMITS: &[Field] = &[may("maxTimeMS", Integer), may("readConcern", Document), may("batchSize", Count)];
 const FILTER: Field = must("filter", Any);
 const SORT: &[Field] = &[may("sort", Order)];
@@ -79,7 +79,7 @@ pub const COUNT_COMMAND: Fields =
     &[&[may("query", Object).means("filter"), may("limit", Any), may("skip", Count), may("fields", Object)], CHOICE];
 pub const DISTINCT_COMMAND: Fields = &[&[must("key", String), may("query", Object).means("filter")], CHOICE];
 
-/// True: the documents that the operation writes are not checked by the validator. Only roles that may change validators may give it.
+/// True: the validator does not check the documents that the operation writes. Only roles that may change validators may set it.
 pub const BYPASS: Field = may("bypassDocumentValidation", Bool);
 const BYPASSING: &[Field] = &[BYPASS];
 const AGGREGATING: &[Field] = &[may("allowDiskUse", Bool).or_true(), BYPASS];
@@ -148,7 +148,7 @@ pub const BULK_DELETE: Fields =
 const RETURNED: Type = Choice(&["before", "after"]);
 /// Skips documents that another transaction has locked, instead of waiting for it. MongoDB has no such option.
 const SKIP_LOCKED: Field = may("skipLocked", StrictBool);
-/// The match may be a document that is skipped. Then there is one, but the upsert would insert another.
+/// A skipped document may match. The upsert would then insert a second one.
 const NO_LOCKED_UPSERT: Conflict = Conflict::All(
     &[True("skipLocked"), True("upsert")],
     Kind::FailedToParse,
@@ -196,7 +196,7 @@ pub const FIND_AND_MODIFY_CONFLICTS: &[Conflict] = &[
         "Cannot specify arrayFilters and remove=true",
     ),
 ];
-/// Another code than that of other commands refuses a hint of a wrong type, when it is read.
+/// A hint of a wrong type is refused later, when it is read: with another code than in other commands.
 pub const FIND_AND_MODIFY_COMMAND: Fields = &[FIND_AND_MODIFY_FIELDS, &[BYPASS, may("hint", Any), COLLATION], LET];
 
 // Collections and indexes.
@@ -254,7 +254,7 @@ pub const CREATE_CONFLICTS: &[Conflict] = &[
 ];
 const NOT_CAPPED: &str = "the 'capped' field needs to be true when either the 'size' or 'max' fields are present";
 
-/// What is set for a collection's validation.
+/// The options that set a collection's validation.
 pub const VALIDATION: &[Field] = &[
     may("validator", Object),
     may("validationLevel", Choice(&["off", "strict", "moderate"])),
@@ -278,7 +278,7 @@ const NO_VALIDATED_VIEW: [Conflict; 3] = [
     ),
 ];
 
-/// What may be changed of a collection in MongoDB, and not here. None of it is of views.
+/// Options by which MongoDB changes a collection, and docshard does not. Views have none of them.
 pub const OF_COLLECTIONS: &[Field] = &[
     may("expireAfterSeconds", Any),
     may("timeseries", Object),
@@ -314,7 +314,7 @@ pub const RENAME_COMMAND: Fields = &[&[must("to", String), may("dropTarget", Any
 const KEY: &[Field] = &[may("key", Order)];
 const INDEX: &[Field] =
     &[may("name", String).never_null(), may("unique", Bool).never_null(), may("hidden", StrictBool).never_null()];
-/// true: an error instead of a build that blocks writes; false: no warning of it.
+/// If the build would block writes: true makes that an error, false suppresses the warning.
 const CONCURRENTLY: &[Field] = &[may("concurrently", StrictBool)];
 const EXPIRY: &[Field] = &[may("expireAfterSeconds", Integer).never_null()];
 const INDEXED: &[Field] = &[
@@ -376,8 +376,8 @@ pub const SHARD_COLLECTION_COMMAND: Fields = &[
         may("enforceUniquenessCheck", Bool),
     ],
 ];
-/// Of changes of a collection's layout: for how long to look for a moment in which writers wait only briefly, and whether a recipient without
-/// enough free space is refused.
+/// Options of changes of a collection's layout: how long to try to find a moment in which writers wait only briefly, and whether a
+/// recipient without enough free space is an error.
 const CHANGING: &[Field] = &[may("commitTimeoutMS", Integer), may("checkSpace", Bool).or_true()];
 const RESHARDING: &[Field] = &[may("zones", Array), may("forceRedistribution", Bool)];
 pub const RESHARD_COLLECTION_COMMAND: Fields = &[
@@ -391,10 +391,13 @@ pub const RESHARD_COLLECTION_COMMAND: Fields = &[
         may("_presetReshardedChunks", Array).refused(),
         may("implicitlyCreateIndex", Bool),
     ],
+    VERIFYING,
 ];
+/// The copy is always compared with the original.
+const VERIFYING: &[Field] = &[may("performVerification", Bool)];
 pub const REFINE_COMMAND: Fields = &[&[must("key", Order), may("enforceUniquenessCheck", Bool)], CHANGING];
-pub const UNSHARD_COMMAND: Fields = &[&[may("toShard", String)], CHANGING];
-pub const MOVE_COLLECTION_COMMAND: Fields = &[&[must("toShard", String)], CHANGING];
+pub const UNSHARD_COMMAND: Fields = &[&[may("toShard", String)], CHANGING, VERIFYING];
+pub const MOVE_COLLECTION_COMMAND: Fields = &[&[must("toShard", String)], CHANGING, VERIFYING];
 /// What is analysed, and how many documents are read.
 const ANALYZING: &[Field] = &[
     may("keyCharacteristics", Bool).or_true(),
@@ -436,7 +439,7 @@ pub const MOVE_RANGE_COMMAND: Fields = &[
     ],
     FORCE_JUMBO,
 ];
-/// Combinations of its options that are errors.
+/// Combinations of moveRange's fields that are errors.
 pub const MOVE_RANGE_CONFLICTS: &[Conflict] =
     &[Conflict::All(&[Missing("min"), Missing("max")], Kind::InvalidOptions, "moveRange: give min, max or both")];
 

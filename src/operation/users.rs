@@ -1,7 +1,7 @@
 //! MongoDB's users and roles, which are PostgreSQL's roles: a user may log in, a role may not.
 //!
-//! RULE: everything runs with the caller's privileges. Statements such as CREATE ROLE run as the caller, so PostgreSQL checks them. Access to
-//! documents is granted by `grant_access` and `revoke_access`, which the caller must be allowed to execute. A password arrives as its
+//! RULE: everything runs with the caller's privileges. Statements such as CREATE ROLE run as the caller, so PostgreSQL checks them. Access
+//! to documents is granted by `grant_access` and `revoke_access`, which the caller must be allowed to execute. A password arrives as its
 //! SCRAM-SHA-256 verifier, so no statement contains the password.
 
 use super::arguments::Arguments;
@@ -18,14 +18,14 @@ use docshard_core::sql::quote::quote_ident;
 use docshard_core::values::document::ext_json;
 use serde_json::{Value as Json, json};
 
-/// The database in which MongoDB's users of all databases are.
+/// The database of MongoDB's users and roles that apply to all databases.
 pub const ADMIN: &str = "admin";
 /// The most roles of a request, and the most privileges of a role.
 const MAX_ROLES: usize = 1_000;
 /// The most users or roles of an answer.
 const MAX_SHOWN: i64 = 100_000;
 
-/// What one of MongoDB's roles stands for.
+/// What one of MongoDB's built-in roles stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Means {
     /// a grant for the role's database
@@ -36,11 +36,11 @@ pub enum Means {
     Member(&'static str),
     /// an attribute of PostgreSQL's roles, and its opposite
     Attribute(&'static str, &'static str),
-    /// nothing here
+    /// nothing: a request for the role is refused
     Refused,
 }
 
-/// MongoDB's built-in roles. Those of the second half are in the database `admin` only.
+/// MongoDB's built-in roles. Those from `readAnyDatabase` on are in the database `admin` only.
 pub const BUILT_IN: &[(&str, Means)] = &[
     ("read", Means::Database(Level::Read)),
     ("readWrite", Means::Database(Level::Write)),
@@ -63,7 +63,7 @@ pub const BUILT_IN: &[(&str, Means)] = &[
     ("__system", Means::Refused),
 ];
 
-/// The actions of a privilege that reading includes, and those of writing.
+/// The actions of a privilege that reading includes.
 const READING: &[&str] = &[
     "find",
     "listIndexes",
@@ -76,6 +76,7 @@ const READING: &[&str] = &[
     "indexStats",
     "changeStream",
 ];
+/// The actions of a privilege that writing adds.
 const WRITING: &[&str] = &["insert", "update", "remove"];
 
 /// A right that a request gives or takes.
@@ -86,8 +87,7 @@ pub enum Right {
     Attribute(&'static str, &'static str),
 }
 
-/// Names of roles that are PostgreSQL's or docshard's own. They are no users and no roles here, and are not given, but for those that built-in
-/// roles stand for.
+/// True for the names of PostgreSQL's and docshard's own roles. Requests cannot name these; only a built-in role may stand for one.
 fn is_reserved(name: &str) -> bool {
     name.starts_with("docshard_") || name.starts_with("pg_")
 }
@@ -96,7 +96,7 @@ fn named(name: &str) -> Option<Means> {
     BUILT_IN.iter().find(|(known, _)| *known == name).map(|(_, means)| *means)
 }
 
-/// The rights that a list of roles stands for; `db` is the database of those that name none.
+/// Returns the rights that a list of roles stands for; `db` is the database of roles that are given without one.
 /// Errors: `RoleNotFound`, `NotImplemented` for a role that docshard cannot give, `FailedToParse`, `TypeMismatch`.
 pub fn rights(db: &str, roles: &[Json]) -> Result<Vec<Right>> {
     ensure!(roles.len() <= MAX_ROLES, Kind::BadValue, "a request has at most {MAX_ROLES} roles");
@@ -129,7 +129,7 @@ fn refused(name: &str) -> Error {
     )
 }
 
-/// The name and the database of a user or a role: `"name"` or `{user: "name", db: "database"}`.
+/// Returns the name and the database of a user or a role, given as `"name"` or `{user: "name", db: "database"}`.
 pub fn name_and_db<'a>(json: &'a Json, field: &str, db: &'a str) -> Result<(&'a str, &'a str)> {
     let wrong = || error!(Kind::BadValue, "a {field} is a name, or {{{field}: <name>, db: <database>}}, not {json}");
     let (name, db) = match json {
@@ -163,7 +163,7 @@ pub fn check(name: &str, db: &str, logs_in: bool) -> Result<()> {
 }
 
 /// Sets a user's password by its verifier, without a statement.
-/// Errors: `BadValue` for what is no verifier; PostgreSQL's, if the caller may not.
+/// Errors: `BadValue` for a text that is no verifier; PostgreSQL's, if the caller may not set it.
 pub fn set_password(name: &str, verifier: &str) -> Result<()> {
     credentials::set_password(name, verifier).map_err(|error| match error.kind {
         Kind::BadValue => Error::new(Kind::BadValue, "pwd is no verifier of SCRAM-SHA-256").with_hint(
@@ -188,7 +188,7 @@ pub fn check_grants_of_new(rights: &[Right]) -> Result<()> {
 }
 
 /// Creates a user with this verifier or, without one, a role.
-/// Errors: `Location51003` and `Location51002` if it exists; `BadValue`; PostgreSQL's, if the caller may not.
+/// Errors: `Location51003` or `Location51002` if it exists; `BadValue`; PostgreSQL's, if the caller may not create it.
 pub fn create(name: &str, db: &str, verifier: Option<&str>) -> Result<()> {
     let is_valid = (1..=63).contains(&name.len()) && !name.contains('\0');
     if !is_valid || is_reserved(name) || named(name).is_some() {
@@ -206,12 +206,12 @@ pub fn create(name: &str, db: &str, verifier: Option<&str>) -> Result<()> {
     verifier.map_or(Ok(()), |verifier| set_password(name, verifier))
 }
 
-/// Drops a role of PostgreSQL, which has no grants any more.
+/// Drops a role of PostgreSQL, whose grants were revoked before.
 pub fn drop(name: &str) -> Result<()> {
     spi::run_script(&format!("DROP ROLE {}", quote_ident(name)))
 }
 
-/// Gives or takes a right that is PostgreSQL's; grants are not among these.
+/// Gives or takes a right that is PostgreSQL's own. Does nothing for a grant.
 pub fn apply(name: &str, right: &Right, give: bool) -> Result<()> {
     let user = quote_ident(name);
     match right {
@@ -222,7 +222,8 @@ pub fn apply(name: &str, right: &Right, give: bool) -> Result<()> {
     }
 }
 
-/// The options of `grant_access` for these rights or, with `give` false, of `revoke_access`; None if there is no grant among them.
+/// Returns the options of `grant_access` for these rights; if `give` is false, those of `revoke_access`. None if there is no grant among
+/// the rights.
 pub fn grants_of(rights: &[Right], give: bool) -> Option<Json> {
     let of = |wanted: Level| {
         let resources = rights.iter().filter_map(|right| match right {
@@ -233,13 +234,13 @@ pub fn grants_of(rights: &[Right], give: bool) -> Option<Json> {
     };
     let (mut read, write) = (of(Level::Read), of(Level::Write));
     if !give {
-        // What could be written is not to be read, either.
+        // Taking the right to write takes that to read, too.
         read.extend(write.iter().cloned());
     }
     (!read.is_empty() || !write.is_empty()).then(|| json!({"read": read, "write": write}))
 }
 
-/// The rights of a role's privileges: `{resource: {db, collection}, actions: […]}`.
+/// Returns the rights that a role's privileges stand for: `{resource: {db, collection}, actions: […]}`.
 /// Errors: `NotImplemented` for actions that are neither reading nor all of writing.
 pub fn of_privileges(privileges: &[Json]) -> Result<Vec<Right>> {
     ensure!(privileges.len() <= MAX_ROLES, Kind::BadValue, "a role has at most {MAX_ROLES} privileges");
@@ -281,8 +282,8 @@ pub struct Known {
     pub rights: Vec<Right>,
 }
 
-/// The users or, with `logs_in` false, the roles, by name; of these names, or all. Roles of PostgreSQL and of docshard itself are not
-/// among them.
+/// Returns the users with these names, or all, by name; if `logs_in` is false, the roles instead. PostgreSQL's and docshard's own roles are
+/// left out.
 pub fn known(names: Option<&[&str]>, logs_in: bool) -> Result<Vec<Known>> {
     let sql = format!(
         "SELECT r.rolname, r.rolsuper, r.rolcreaterole, \
@@ -310,7 +311,7 @@ pub fn known(names: Option<&[&str]>, logs_in: bool) -> Result<Vec<Known>> {
     Ok(known.collect())
 }
 
-/// A right as MongoDB shows a role. A grant for a collection has the collection's name, too.
+/// Shows a right as MongoDB shows a role. For a grant on a collection, adds the collection's name.
 pub fn shown(right: &Right) -> Json {
     let name =
         |wanted: &dyn Fn(Means) -> bool| BUILT_IN.iter().find(|(_, means)| wanted(*means)).map(|(name, _)| *name);

@@ -90,7 +90,7 @@ pub fn insert_batch(
     let mut failed = batch.failed;
     failed.sort_unstable_by_key(|failed| failed.index);
     if let Some(first) = failed.first().filter(|_| ordered) {
-        // The failed insert comes before the document that could not be read.
+        // The batch ends with the failed insert, which comes before a document that could not be read.
         errors.clear();
         storable.truncate(first.index);
     }
@@ -144,12 +144,13 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Adds documents that were refused; `position` is that of each index in the batch.
+    /// Adds documents that were refused; `position` returns the position in the batch for an index.
     fn fail(&mut self, refused: Vec<WriteError>, position: impl Fn(usize) -> usize) {
         self.failed.extend(refused.into_iter().map(|one| WriteError { index: position(one.index), ..one }));
     }
 
-    /// Inserts the documents of an ordered batch before the first one that is known to be refused.
+    /// Inserts those documents of an ordered batch that come before `first`, which is known to be refused; then reports `first`, unless an
+    /// earlier one failed.
     fn insert_before(&mut self, documents: &[&Storable], start: usize, first: WriteError) -> Result<()> {
         self.insert(&documents[..first.index], start)?;
         if self.failed.is_empty() {
@@ -167,7 +168,7 @@ impl Batch<'_> {
         self.insert(right, start + left.len())
     }
 
-    /// As [`insert`](Self::insert), where the collection's validator has refused at least one of the documents.
+    /// Like [`insert`](Self::insert), after the collection's validator has refused at least one of the documents.
     fn insert_valid(&mut self, documents: &[&Storable], start: usize) -> Result<()> {
         let mut invalid = insert::violations(self.namespace, documents)?;
         if invalid.is_empty() {
@@ -232,8 +233,8 @@ impl<'a> DocumentWrite<'a> {
         self.run_on(namespace, &self.shared.query(namespace, self.filter)?, false)
     }
 
-    /// Writes the documents that `query` finds, which was made from the filter. `images`: also returns the old and the new form of
-    /// one document.
+    /// Writes the documents that `query` finds; it was made from the filter. If `images` is true, also returns one document's old and
+    /// new form.
     pub fn run_on(&self, namespace: &str, query: &Query, images: bool) -> Result<WriteResult> {
         let parse = |(update, style): (Specification<'_>, Style)| {
             modification::parse(&update.text(), || update.parse(Role::Update), style, self.array_filters, query)

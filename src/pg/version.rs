@@ -150,7 +150,7 @@ pub unsafe fn holds_lock(tag: &pg_sys::LOCKTAG, mode: pg_sys::LOCKMODE) -> bool 
 }
 
 /// # Safety
-/// As PostgreSQL's function of this name.
+/// The same as for PostgreSQL's function of this name.
 pub unsafe fn index_beginscan(
     table: pg_sys::Relation,
     index: pg_sys::Relation,
@@ -259,7 +259,7 @@ pub unsafe fn init_range_table(
 }
 
 /// # Safety
-/// As PostgreSQL's function of this name.
+/// The same as for PostgreSQL's function of this name.
 pub unsafe fn eval_plan_qual_init(state: &mut pg_sys::EPQState, estate: *mut pg_sys::EState) {
     // SAFETY: promised by the caller; without a plan.
     unsafe {
@@ -302,7 +302,7 @@ impl NewEntries {
 /// Inserts index entries for the row in the slot; returns the indexes to be checked again at the end of the statement.
 ///
 /// # Safety
-/// As PostgreSQL's function of this name.
+/// The same as for PostgreSQL's function of this name.
 pub unsafe fn exec_insert_index_tuples(
     info: *mut pg_sys::ResultRelInfo,
     slot: *mut pg_sys::TupleTableSlot,
@@ -383,7 +383,7 @@ pub unsafe fn portal_run(portal: pg_sys::Portal, receiver: *mut pg_sys::DestRece
 /// Makes a path of a foreign scan. `cost`: before the first row, and of all rows.
 ///
 /// # Safety
-/// As PostgreSQL's function of this name; a path of a table alone.
+/// The same as for PostgreSQL's function of this name; a path of a table alone.
 #[allow(clippy::too_many_arguments, reason = "PostgreSQL's own signature")]
 pub unsafe fn foreign_scan_path(
     root: *mut pg_sys::PlannerInfo,
@@ -413,7 +413,7 @@ pub unsafe fn foreign_scan_path(
 /// Makes a path of a foreign scan that also does a stage above the scan; its results are in no order.
 ///
 /// # Safety
-/// As PostgreSQL's function of this name.
+/// The same as for PostgreSQL's function of this name.
 pub unsafe fn foreign_upper_path(
     root: *mut pg_sys::PlannerInfo,
     rel: *mut pg_sys::RelOptInfo,

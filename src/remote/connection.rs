@@ -534,7 +534,7 @@ impl Connection {
         self.ask_text(sql, None)
     }
 
-    /// As [`Connection::send_text`], for statements whose rows have these columns.
+    /// Like [`Connection::send_text`], for statements whose rows have these columns.
     pub(super) fn ask_text(&mut self, sql: &str, columns: Columns) -> Result<()> {
         let text = c_string(sql)?;
         self.state.send_text();

@@ -4,9 +4,9 @@
 //! responded, connections to it fail at once for a while. When a shard becomes silent or responds again, this is logged once and
 //! returned by [`changes`].
 //!
-//! A process may also limit the whole time of each of its statements ([`limit`]), as a shard could answer for ever, or byte by byte. A
-//! worker does: by `docshard.worker_timeout`, as it is when the statement is sent. A shard whose statement takes longer counts as one that
-//! does not respond.
+//! A process may also limit the whole time of each of its statements ([`limit`]), as a shard could answer for ever, or byte by byte. In a
+//! worker the limit is always set: it is the value that `docshard.worker_timeout` has when the statement is sent. A shard whose statement
+//! takes longer counts as one that does not respond.
 
 use super::options;
 use crate::pg::error::{Error, Result};

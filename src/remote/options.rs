@@ -22,8 +22,8 @@ const SETTINGS: &str = "-c search_path=pg_catalog,pg_temp -c timezone=UTC -c dat
 /// docshard's functions, in which conditions spend their time.
 const DEFAULTS: &str = "-c jit=off";
 
-/// Options for lost hosts, unless the server's options say otherwise. `tcp_user_timeout` is long, as it also applies while a shard
-/// reads nothing because a statement waits for a lock.
+/// Options by which lost hosts are detected; the server's options override them. `tcp_user_timeout` is long, as it also applies while a
+/// shard reads nothing because a statement waits for a lock.
 const LOST_HOSTS: [(&str, &str); 4] = [
     ("keepalives_idle", "30"),
     ("keepalives_interval", "10"),
@@ -125,7 +125,7 @@ pub(super) fn password_error(server_name: &str, detail: &str) -> Error {
         .with_hint("Set a password in the user mapping, or let a superuser set its option password_required to false.")
 }
 
-/// The default `application_name` is this and the id of the router's session, as `%c` of the log has it.
+/// The default `application_name` is this, followed by the id of the router's session as `%c` shows it in the log.
 pub const APPLICATION: &str = "docshard";
 
 /// Adds the options of every connection.

@@ -46,7 +46,7 @@ pub enum Role {
 /// How much of the local transaction a request is, as far as the caller knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestScope {
-    /// as [`RequestScope::OneOfSeveral`], for metadata: it reads and writes no documents, so it cannot conflict with a serializable
+    /// like [`RequestScope::OneOfSeveral`], for metadata: it reads and writes no documents, so it cannot conflict with a serializable
     /// transaction
     Metadata,
     /// one of several requests that a statement sends
@@ -135,7 +135,7 @@ impl Encoded {
         Some(())
     }
 
-    /// What a Bind message has after its names.
+    /// The part of a Bind message that follows its names.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }

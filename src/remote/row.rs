@@ -93,8 +93,8 @@ thread_local! {
 /// Rows are written to the file in blocks of at least this size.
 const BLOCK: usize = 8 << 10;
 
-/// Rows in memory while all spools together need at most `work_mem`, then in a temporary file, except for the last block. Written once,
-/// then read once.
+/// Rows that are written once, and then read once. They are kept in memory as long as all spools together need at most `work_mem`; then all
+/// but the last block are in a temporary file.
 #[derive(Debug, Default)]
 pub(super) struct Spool {
     memory: Vec<u8>,

@@ -85,7 +85,8 @@ impl Session {
     /// Connects as the service role, under the same rules as cached connections. The handshake needs its own round trip: COMMIT
     /// PREPARED, or a text of several statements, cannot share a transaction with it.
     ///
-    /// # Errors 08004 if the server is not the shard that the catalog names, or if this database's own server leads to another database.
+    /// # Errors
+    /// 08004 if the server is not the shard that the catalog names, or if this database's own server leads to another database.
     pub fn open(server: Oid) -> Result<Session> {
         let mut session = Self::greet(server, |hello| hello)?;
         for sql in handshake::pending(server)? {

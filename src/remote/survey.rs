@@ -1,7 +1,7 @@
 //! Sends one query to many servers at once, each over a new connection, within a time limit.
 //!
-//! A server that does not answer delays no other one; its result is an error. All hosts of a server are tried at the same time. As an old
-//! primary may be among them, the first answer counts that the caller accepts.
+//! A server that does not answer delays no other one; its result is an error. All hosts of a server are tried at the same time. An old
+//! primary may be among them, so the result is the first answer that the caller accepts.
 
 use super::ffi::{self, PgConn, Poll, WaitSet};
 use super::login::{self, Passwords};

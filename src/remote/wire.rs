@@ -36,7 +36,7 @@ pub(super) enum Limit {
     ServedUntil(Instant),
     /// until a cancel is pending ([`Lost::Late`]), which is not served; a shutdown is
     Outcome,
-    /// as [`Limit::Outcome`], and only until then
+    /// like [`Limit::Outcome`], but only until then
     OutcomeUntil(Instant),
 }
 

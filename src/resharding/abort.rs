@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// The interval at which the state is read.
 const POLL_MS: i64 = 20;
-/// The time limit for cleaning up; after that, recovery does it.
+/// The time limit for ending the change and cleaning up; after that, recovery does it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The error of a change that was aborted.
@@ -25,7 +25,7 @@ pub(super) fn aborted() -> Error {
     )
 }
 
-/// Aborts a change if it is not decided, and waits until it is cleaned up; returns whether it is aborted. Runs outside any
+/// Aborts a change if it is not decided, and waits until it is cleaned up. False if it was decided instead. Runs outside any
 /// transaction.
 pub(super) fn abort(id: i64) -> Result<bool> {
     let deadline = Instant::now() + PATIENCE;

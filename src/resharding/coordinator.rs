@@ -2,15 +2,16 @@
 
 use super::copying::Copying;
 use super::register::{Registered, register};
-use super::request::{Request, Resharded};
+use super::request::{Request, Resharded, Target};
 use super::sessions::Sessions;
 use super::{abort, settle};
 use crate::catalog::cluster::shards::reach_this_database;
 use crate::migration::recovery;
 use crate::pg::error::{Error, Result};
+use crate::pg::server::sleep_ms;
 use crate::pg::{fault, transaction};
 use crate::storage::lock::{self, Mode, Tag};
-use crate::store::resharding;
+use crate::store::{placements, resharding};
 use docshard_core::cluster::resharding::State;
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,14 @@ pub(super) fn run(request: &Request) -> Result<Resharded> {
     recovery::recover_collection(&request.namespace)?;
     transaction::run(reach_this_database)?;
     let began = Instant::now();
-    let change = register(request)?;
+    let change = match transaction::run(|| same(request))? {
+        Some(running) => return join(running),
+        None => match register(request) {
+            Ok(change) => change,
+            // Another call may have been faster.
+            Err(error) => return transaction::run(|| same(request))?.map_or(Err(error), join),
+        },
+    };
     let id = change.id;
     let ended = match transaction::guarded(|| copy_and_decide(change, request)) {
         Ok(()) => finish(id),
@@ -36,6 +44,35 @@ pub(super) fn run(request: &Request) -> Result<Resharded> {
     let mut done = ended?;
     done.millis = i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
     Ok(done)
+}
+
+/// The running change that does what the request asks for: a client that has lost its connection sends its request again.
+fn same(request: &Request) -> Result<Option<i64>> {
+    for change in resharding::running()? {
+        let is_same = change.namespace == request.namespace
+            && change.command == request.command
+            && match &request.target {
+                Target::Key { key, .. } | Target::Refined(key) => change.key.as_ref() == Some(key),
+                Target::Shard(to) => placements::shards(change.copy_id)? == [*to],
+                Target::Same => true,
+            };
+        if is_same {
+            return Ok(Some(change.id));
+        }
+    }
+    Ok(None)
+}
+
+/// Waits for the end of a change that another process makes.
+fn join(id: i64) -> Result<Resharded> {
+    loop {
+        sleep_ms(100);
+        match transaction::run(|| resharding::get(id))?.outcome {
+            State::Committed => return done(id),
+            State::Aborted => return Err(abort::aborted()),
+            _ => {}
+        }
+    }
 }
 
 /// Executes all steps up to the decision. After an error the sessions are dropped, which rolls back their transactions.
@@ -71,6 +108,11 @@ fn copy_and_decide(change: Registered, request: &Request) -> Result<()> {
 /// Cleans up after the decision. Recovery does what cannot be done now.
 fn finish(id: i64) -> Result<Resharded> {
     let _ = settle::settle(id);
+    done(id)
+}
+
+/// What a change has done.
+fn done(id: i64) -> Result<Resharded> {
     let progress = transaction::run(|| resharding::progress(id))?;
     let done = progress.map(|progress| Resharded {
         documents: progress.documents,

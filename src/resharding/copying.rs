@@ -11,7 +11,7 @@
 
 use super::refused::{self, DonorKey};
 use super::register::Registered;
-use super::sessions::{Donor, Recipient, Sessions, Writers};
+use super::sessions::{Blockers, Donor, Recipient, Sessions};
 use crate::pg::error::Result;
 use crate::pg::{fault, transaction};
 use crate::shard::leftovers::{self, STAGING};
@@ -30,14 +30,13 @@ use std::time::{Duration, Instant};
 
 /// The largest number of log rows of each donor in a round.
 pub(super) const MAX_ROUND: i64 = 10_000;
-/// The size of the changed documents of a donor that are pulled and applied at once, in bytes, as a recipient's memory is limited: it
-/// fetches many rows at a time.
+/// About this many bytes of a donor's changed documents are pulled and applied at once: a recipient has many fetched rows in memory.
 const CHANGES_BYTES: i64 = 4 << 20;
-/// The largest number of their rows.
+/// The largest number of log rows of a donor whose documents are pulled and applied at once.
 const MOST_CHANGES: usize = 10_000;
 /// After this number of batches the staging tables are emptied.
 const BATCHES: i32 = 32;
-/// How often progress is written to the catalog.
+/// The shortest interval at which progress is written to the catalog.
 const PROGRESS: Duration = Duration::from_millis(500);
 
 /// The state of a running copy.
@@ -52,20 +51,20 @@ pub(super) struct Copying {
     lag: usize,
     /// a document that was refused in the last round
     pub(super) refused: Option<DonorKey>,
-    /// what had the old table's lock at the last attempt to decide
-    pub(super) blocking: Writers,
+    /// the sessions that used the old table when an attempt last failed to lock it
+    pub(super) blocking: Blockers,
     /// the number of documents that the recipients have
     pub(super) documents: i64,
     pub(super) bytes: i64,
     progress_at: Instant,
 }
 
-/// What a recipient works on.
+/// What a recipient has copied, and what it works on.
 #[derive(Default)]
 struct Turn {
-    /// donor and number of its next part
+    /// the number of donors from which all parts are taken, and the last part that was taken from the next donor; 0: none
     next: (usize, i64),
-    /// the donors are taken in an order of its own, so that not all recipients pull from the same one
+    /// the position of its first donor: each recipient begins with another one, so that not all pull from the same donor
     first: usize,
     /// the batch that it is pulling, and its donor
     pulls: Option<(i32, usize)>,
@@ -74,7 +73,7 @@ struct Turn {
 }
 
 impl Turn {
-    /// The donor and the number of the next part; None if there is none.
+    /// Takes the next part: the position of its donor, and its number. None if there is none.
     fn step(&mut self, donors: &[Donor]) -> Option<(usize, i64)> {
         while self.next.0 < donors.len() {
             let donor = (self.first + self.next.0) % donors.len();
@@ -101,7 +100,7 @@ impl Copying {
             rounds: 0,
             lag: 0,
             refused: None,
-            blocking: Writers::new(),
+            blocking: Blockers::new(),
             documents: 0,
             bytes: 0,
             progress_at: Instant::now(),
@@ -113,7 +112,7 @@ impl Copying {
         &self.key
     }
 
-    /// Writes the progress to the catalog if the last time is a while ago, or `now`.
+    /// Writes the progress to the catalog if it was last written a while ago, or if `now` is true.
     pub(super) fn store_progress(&mut self, now: bool) -> Result<()> {
         if !now && self.progress_at.elapsed() < PROGRESS {
             return Ok(());
@@ -178,7 +177,7 @@ impl Copying {
         )
     }
 
-    /// Recipients: load what they have pulled, all at the same time.
+    /// All recipients load what they have pulled, at the same time.
     fn load_pulled(&mut self, turns: &mut [Turn]) -> Result<()> {
         let (resharding, collection, key) = (self.change.id, self.change.copy.id, self.key.as_str());
         for (Recipient { loader, share, .. }, turn) in self.sessions.recipients.iter_mut().zip(&mut *turns) {
@@ -215,7 +214,7 @@ impl Copying {
         again.call(&mut self.sessions.donors[donor].session).map(drop)
     }
 
-    /// Copies changes, of each donor at most this many; returns the number of rows of the logs, and the documents that were refused.
+    /// Copies at most `most` changes of each donor. Returns the number of log rows that were copied, and the documents that were refused.
     pub(super) fn round(&mut self, most: i64) -> Result<(usize, Vec<DonorKey>)> {
         let resharding = self.change.id;
         for Donor { session, .. } in &mut self.sessions.donors {
@@ -235,7 +234,7 @@ impl Copying {
         Ok((self.lag, again))
     }
 
-    /// Takes from the rows of each log that are left those that are copied next: documents of about [`CHANGES_BYTES`].
+    /// Takes from the remaining rows of each log those that are copied next: their documents have about [`CHANGES_BYTES`].
     fn take<'n>(&mut self, rest: &mut [&'n [i64]]) -> Result<Vec<&'n [i64]>> {
         let mut taken = Vec::new();
         for (Donor { session, .. }, rest) in self.sessions.donors.iter_mut().zip(rest) {
@@ -244,7 +243,7 @@ impl Copying {
                 [] => 0,
                 _ => CountChanges { resharding: self.change.id, numbers: next, bytes: CHANGES_BYTES }.call(session)?,
             };
-            // At least one, or it would not end.
+            // At least one, or the round would not end.
             let count = usize::try_from(count).unwrap_or(0).clamp(next.len().min(1), next.len());
             let (first, others) = rest.split_at(count);
             taken.push(first);
@@ -278,7 +277,7 @@ impl Copying {
         Ok(again)
     }
 
-    /// Recipients: pull these rows of the logs, with their current documents.
+    /// All recipients pull these rows of the logs, with their current documents.
     fn pull_changes(&mut self, numbers: &[&[i64]]) -> Result<()> {
         let staging = leftovers::table(self.change.id, STAGING);
         let batch = self.batch;
@@ -312,7 +311,7 @@ impl Copying {
         Ok(())
     }
 
-    /// Recipients: apply the changes that they have pulled; returns the documents that were refused.
+    /// All recipients apply the changes that they have pulled. Returns the documents that were refused.
     fn apply(&mut self) -> Result<Vec<DonorKey>> {
         let (resharding, collection, batch) = (self.change.id, self.change.copy.id, self.batch);
         for Recipient { loader, share, .. } in &mut self.sessions.recipients {

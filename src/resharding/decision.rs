@@ -10,7 +10,7 @@
 
 use super::copying::{Copying, MAX_ROUND};
 use super::refused;
-use super::sessions::{Donor, Recipient, Writers, all, blocked_by};
+use super::sessions::{Blockers, Donor, Recipient, all, blocked_by};
 use crate::catalog::cache;
 use crate::catalog::change;
 use crate::catalog::cluster::identity::cluster_id;
@@ -18,6 +18,7 @@ use crate::catalog::cluster::nodes::{call_on, call_on_all, query_on};
 use crate::catalog::cluster::settings;
 use crate::catalog::collections::layout::{self, Copy};
 use crate::migration::names;
+use crate::migration::shard::ShardSession;
 use crate::migration::stall;
 use crate::migration::standbys::{self, Standbys};
 use crate::pg::error::{Error, Result};
@@ -38,7 +39,7 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// A round of fewer changes may be the last one with writers still there.
+/// Writers are excluded after a round that stored fewer changes than this.
 const SMALL_ROUND: usize = 1000;
 /// The number of rounds in a row, without writers being excluded, after which writers are considered faster than the copy.
 const MAX_ROUNDS: i32 = 10_000;
@@ -47,14 +48,14 @@ const QUEUE_MS: i64 = 100;
 /// The most changes that are copied while writers are excluded.
 const LAST_ROUND: i64 = 100_000;
 
-/// As [`QUEUE_MS`], if writers may wait for any time.
+/// The same as [`QUEUE_MS`], if writers may wait without a limit.
 const PATIENT_QUEUE_MS: i64 = 5_000;
-/// How long writers may take to end, if they may wait for any time. Below the time that a write waits at the gate.
+/// How long writers may take to end, if they may wait without a limit: less than a write waits at the gate.
 const MAX_DRAIN: Duration = Duration::from_secs(50);
 
 /// Makes new writes wait on the router; false if that is not possible in a short time.
 fn close(gate: Tag) -> bool {
-    // A write that looks at the gate has it for a moment.
+    // A write that looks at the gate holds its lock for a moment.
     (0..100).any(|_| {
         let closed = lock::try_acquire_for_session(gate, Mode::Exclusive);
         if !closed {
@@ -64,25 +65,25 @@ fn close(gate: Tag) -> bool {
     })
 }
 
-/// What an exclusion of the writers was for.
+/// The purpose of an exclusion of the writers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Compare,
     Decide,
 }
 
-/// For how long others may wait for an exclusion of the writers.
+/// The time limits of an exclusion of the writers.
 #[derive(Clone, Copy)]
 struct Patience {
     /// how long the writers may take to end
     drain: Duration,
     /// how long a lock is waited for, in milliseconds
     queue_ms: i64,
-    /// how long writers may wait in all; None: for any time
+    /// how long writers may wait in all; None: no limit
     stall: Option<Duration>,
 }
 
-/// Why an exclusion of the writers has ended without success.
+/// How an attempt to compare or decide has ended.
 enum Outcome {
     Done,
     /// it will be tried again
@@ -90,7 +91,7 @@ enum Outcome {
 }
 
 impl Copying {
-    /// Compares, and then decides; tries for as long as the deadline allows.
+    /// Compares, and then decides; tries until the deadline. Returns for how long writers were excluded by the decision, in milliseconds.
     pub(super) fn finish(&mut self, deadline: Instant) -> Result<i64> {
         self.repeat(Purpose::Compare, deadline)?;
         fault::point("reshard.verified")?;
@@ -100,7 +101,7 @@ impl Copying {
     /// Catches up and tries until it succeeds; returns for how long writers were excluded, in milliseconds.
     fn repeat(&mut self, purpose: Purpose, deadline: Instant) -> Result<i64> {
         let mut attempts = 0;
-        let mut before = Writers::new();
+        let mut before = Blockers::new();
         loop {
             self.catch_up(deadline)?;
             if purpose == Purpose::Decide {
@@ -138,8 +139,8 @@ impl Copying {
         }
     }
 
-    /// Runs rounds until one stores few documents. Documents that are refused again and again do not count: whether they are duplicates is
-    /// found while nobody writes.
+    /// Runs rounds until one stores few documents. Documents that are refused again and again do not count: [`Copying::copy_the_rest`]
+    /// finds out whether they are duplicates.
     fn catch_up(&mut self, deadline: Instant) -> Result<()> {
         for _ in 0..MAX_ROUNDS {
             let (copied, refused) = self.round(MAX_ROUND)?;
@@ -168,7 +169,7 @@ impl Copying {
         outcome
     }
 
-    /// As [`Copying::attempt`], while writes without locks wait at the router.
+    /// Like [`Copying::attempt`], with the gate closed: new writes wait at the router.
     fn attempt_closed(&mut self, purpose: Purpose, patience: Patience) -> Result<Outcome> {
         let frozen = Instant::now();
         while !self.sessions.writers(self.change.of.id)?.is_empty() {
@@ -192,6 +193,8 @@ impl Copying {
             Ok(()) if purpose == Purpose::Compare => self.compare().map(|()| Outcome::Done),
             Ok(()) => Ok(Outcome::Done),
             Err(error) if error.sqlstate == LOCK_NOT_AVAILABLE => {
+                // Of the statements that were started together, others may still run.
+                self.sessions.all().for_each(ShardSession::cancel);
                 let application = names::application(transaction::run(cluster_id)?, self.change.id);
                 self.blocking = self.sessions.users(self.change.of.id, &application)?;
                 Ok(Outcome::PutOff)
@@ -202,7 +205,7 @@ impl Copying {
 
     /// Takes the locks of the collection at the router and at all donors, in the caller's transaction.
     fn exclude_writers(&self, queue_ms: i64) -> Result<()> {
-        // Also in this transaction's sessions at the shards.
+        // The timeout is set here, and below in this transaction's sessions at the shards.
         let timeout = "SELECT pg_catalog.set_config('lock_timeout', $1, true)";
         let brief = queue_ms.to_string();
         spi::query(timeout, &[Param::Text(&brief)])?;
@@ -213,7 +216,7 @@ impl Copying {
         for shard in self.nodes()? {
             query_on::<String>(&*cache::shard(shard)?, timeout, &[Param::Text(&brief)])?;
         }
-        call_on_all(&self.change.of.map.shards(), &ExcludeWriters { collection: self.change.of.id })
+        call_on_all(&self.change.donors(), &ExcludeWriters { collection: self.change.of.id })
     }
 
     /// All shards that the decision changes.
@@ -229,7 +232,7 @@ impl Copying {
             if copied == 0 {
                 return Ok(());
             }
-            // Nobody writes, so these conflict with documents that stay.
+            // All of these were refused before. Nobody writes, so they conflict with documents that stay.
             if last == Some(copied) && refused.len() == copied {
                 return Err(refused::duplicate(&self.change.of.namespace, refused.first()));
             }
@@ -240,7 +243,7 @@ impl Copying {
         }
     }
 
-    /// Donors: begin transactions that see what the recipients have.
+    /// The donors begin transactions whose snapshots show the documents that the recipients have.
     fn take_snapshots(&mut self) -> Result<()> {
         for Donor { session, .. } in &mut self.sessions.donors {
             session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
@@ -275,10 +278,10 @@ impl Copying {
         }
         self.await_standbys(deadline)?;
         let change = &self.change;
-        for shard in change.of.map.shards() {
+        for shard in change.donors() {
             let capture = EndCapture { collection: change.of.id, migration: change.id };
             let shard = cache::shard(shard)?;
-            // Without it, changes may be missing: another process has deleted it because it considered this one dead.
+            // Without the capture, changes may be missing: another process has deleted it because it considered this one dead.
             if call_on(&shard, &capture)?.len() != 1 {
                 return Err(error!(
                     Kind::OperationFailed,
@@ -306,7 +309,7 @@ impl Copying {
     /// Waits until what the recipients have survives a failover to their standbys, as a move does.
     fn await_standbys(&mut self, deadline: Option<Instant>) -> Result<()> {
         for Recipient { loader, .. } in &mut self.sessions.recipients {
-            // A commit that waits for the disk: everything before it is then there, too.
+            // This commit waits for the disk. Then all earlier commits are on the disk, too.
             loader.execute("SET synchronous_commit = on")?;
             let Copy { id: collection, token, version, .. } = self.change.copy;
             SetVersion { collection, token, before: version, version }.call(loader)?;
@@ -330,9 +333,12 @@ fn too_late() -> Error {
 }
 
 fn gave_up() -> Error {
-    error!(Kind::LockTimeout, "gave up: writers or readers would have waited for longer than docshard.max_write_stall")
-        .with_hint(
-            "Try again at a time of fewer writes, raise docshard.max_write_stall or the option commitTimeoutMS, or call \
+    error!(
+        Kind::ReshardingCriticalSectionTimeout,
+        "gave up: writers or readers would have waited for longer than docshard.max_write_stall"
+    )
+    .with_hint(
+        "Try again at a time of fewer writes, raise docshard.max_write_stall or the option commitTimeoutMS, or call \
              docshard.commit_reshard_collection() while it runs: it lets writers wait.",
-        )
+    )
 }

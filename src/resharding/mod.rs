@@ -1,9 +1,10 @@
 //! Gives a collection another layout (shard key, chunks, shards) while it is read and written.
 //!
 //! The documents are copied into a second collection, the *copy*, which nobody reads: see [`layout`](crate::catalog::collections::layout).
-//! Every shard with documents is a donor, every shard of the new layout a recipient; both may be the same one. docs/architecture/resharding.md
-//! has the steps and why they are correct. [`coordinator`] runs them; [`register`] begins, [`space`] estimates the space that is needed, [`sessions`] has what is done at either side,
-//! [`copying`] clones and catches up, [`decision`] excludes writers, compares and decides, [`settle`] cleans up.
+//! Every shard with documents is a donor, every shard of the new layout a recipient; both may be the same one.
+//! docs/architecture/resharding.md has the steps and why they are correct. [`coordinator`] runs them; [`register`] begins, [`space`]
+//! estimates the space that is needed, [`sessions`] prepares donors and recipients, [`copying`] clones and catches up, [`decision`]
+//! excludes writers, compares and decides, [`settle`] cleans up.
 //!
 //! # Invariants
 //! 1. Before the decision no document of the collection changes: an abort drops the copy.

@@ -20,13 +20,13 @@ const PAGES: i64 = 2_000;
 /// The most documents of a shard in a sample.
 const MAX_SAMPLE: i64 = 20_000;
 
-/// A new layout, and new keys of some documents, if the key is another one.
+/// A new layout; for [`Target::Key`] also the keys that some documents get by it.
 pub(super) struct Planned {
     pub(super) layout: Layout,
     pub(super) sample: Vec<Vec<u8>>,
 }
 
-/// The layout that a request describes, for a collection whose metadata are locked.
+/// Returns the layout that a request describes, for a collection whose metadata are locked.
 ///
 /// # Errors
 /// `ShardKeyNotFound` for a document that cannot have the key; those of [`layout::check`] and [`layout::divide`].
@@ -41,7 +41,7 @@ pub(super) fn layout(of: &Collection, target: &Target) -> Result<Planned> {
         Target::Shard(shard) => {
             let key = KeyPattern::unsharded();
             let chunk = Chunk { min: key.min_bound(), max: key.max_bound(), shard: *shard };
-            // The ranges of the former key mean nothing any more.
+            // The ranges of zones are those of the former key, so they are dropped.
             let zones = (!of.key.is_unsharded()).then(Vec::new);
             alone(Layout { key, unique: false, chunks: vec![chunk], zones })
         }
@@ -57,7 +57,7 @@ pub(super) fn layout(of: &Collection, target: &Target) -> Result<Planned> {
     }
 }
 
-/// The collection's layout with a shard key that begins with the present one. Bounds get MinKey for the new fields.
+/// Returns the collection's layout with a shard key that begins with the present one. Bounds get MinKey for the new fields.
 fn refined(of: &Collection, key: &KeyPattern) -> Result<Layout> {
     layout::check(of, key, of.unique)?;
     let highest = of.key.max_bound();
@@ -74,7 +74,7 @@ fn refined(of: &Collection, key: &KeyPattern) -> Result<Layout> {
     Ok(Layout { key: key.clone(), unique: of.unique, chunks, zones: Some(zones) })
 }
 
-/// New keys of some documents, and the size of all in bytes.
+/// Returns the new keys of some documents, and the size of all documents in bytes.
 fn sample(of: &Collection, key: &KeyPattern) -> Result<(Vec<Vec<u8>>, i64)> {
     let table = of.table();
     let mut sizes = Vec::new();
@@ -87,7 +87,7 @@ fn sample(of: &Collection, key: &KeyPattern) -> Result<(Vec<Vec<u8>>, i64)> {
         sizes.extend(size.first().map(|(bytes, pages)| (shard, *bytes, *pages)));
     }
     let pages: i64 = sizes.iter().map(|(_, _, pages)| pages).sum();
-    // The same share of each shard's pages, so that each document is as likely.
+    // The same share of each shard's pages is read, so that each document is equally likely to be in the sample.
     let percent = (100.0 * PAGES as f64 / pages.max(1) as f64).min(100.0);
     let key = key.to_json().to_string();
     let mut keys = Vec::new();

@@ -5,7 +5,7 @@ use docshard_core::error::{Kind, error};
 use docshard_core::values::document::ext_json::to_json;
 use docshard_core::values::key::encode::decode;
 
-/// More refused documents of one batch are not copied again: they cannot all have changed in between.
+/// If a batch has more refused documents, the change fails: they cannot all have changed in between, so there are duplicates.
 const MAX_REFUSED: usize = 20_000;
 
 /// The key of a document at its donor: `skey` and `id`.

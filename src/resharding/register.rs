@@ -14,6 +14,7 @@ use crate::pg::error::Result;
 use crate::pg::{spi, transaction};
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::{migrations, resharding};
+use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::{Kind, ensure};
 use docshard_core::routing::model::Collection;
 use docshard_core::values::key::KeyPattern;
@@ -27,6 +28,14 @@ pub(super) struct Registered {
     pub(super) of: Rc<Collection>,
     pub(super) copy: Copy,
     pub(super) layout: Layout,
+}
+
+impl Registered {
+    /// The shards whose documents are copied: all that have the collection's table, which is dropped in the end. One that owns no chunk may
+    /// have documents all the same, which are outside of its ranges.
+    pub(super) fn donors(&self) -> Vec<ShardId> {
+        self.of.placements.keys().copied().collect()
+    }
 }
 
 /// Creates the copy and the row, and takes the coordinator's lock.

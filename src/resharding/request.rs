@@ -13,7 +13,7 @@ pub struct Request {
     pub target: Target,
     /// for how long to wait for a moment in which writers are excluded only briefly, in milliseconds
     pub commit_timeout_ms: u64,
-    /// a recipient without enough free space is refused
+    /// true: an error if a recipient has not enough free space
     pub check_space: bool,
 }
 
@@ -28,9 +28,9 @@ pub enum Target {
         /// the key's text
         key: String,
         unique: bool,
-        /// how many chunks
+        /// how many chunks; None: by the size of the collection
         chunks: Option<i64>,
-        /// ranges of the key
+        /// the ranges of zones, of the new key; None: none were given
         zones: Option<Vec<Range>>,
     },
     /// unsharded, on this shard

@@ -15,13 +15,13 @@ use docshard_core::error::{Kind, error};
 use docshard_core::routing::protocol::shard_tables::ReadPlacements;
 use serde_json::json;
 
-/// Shards, by their version of a copy.
+/// The names of shards: those with a newer version of the copy than the catalog's, and the others, also those that cannot be reached.
 struct Shards {
     newer: Vec<String>,
     others: Vec<String>,
 }
 
-/// Completes the catalog's part of a change if shards show that it is decided; returns whether they do. Runs in the caller's transaction,
+/// Completes the catalog's part of a change if shards show that it is decided. False if they do not. Runs in the caller's transaction,
 /// which holds the coordinator's lock.
 ///
 /// # Errors
@@ -79,7 +79,7 @@ pub(super) fn check_droppable(row: &Resharding) -> Result<()> {
     }
 }
 
-/// None if there is no copy.
+/// Compares the shards' versions of the copy with the catalog's; None if there is no copy.
 fn compare(copy: i32) -> Result<Option<Shards>> {
     let Some(known) = collections::lock_id(copy)? else { return Ok(None) };
     let mut shards = Shards { newer: Vec::new(), others: Vec::new() };

@@ -28,8 +28,8 @@ use std::time::Instant;
 
 /// The size of the documents that a donor reads for one recipient at once, in bytes.
 const PART_BYTES: i64 = 4 << 20;
-/// The parts for a recipient begin after a multiple of this number, which no donor reaches.
-const PARTS: i64 = 1 << 40;
+/// Part `n` of a donor has the number `(position + 1) * PART_NUMBERS + n` for the recipient at `position`. No donor has so many parts.
+const PART_NUMBERS: i64 = 1 << 40;
 
 /// A shard with documents of the collection.
 pub(super) struct Donor {
@@ -40,7 +40,7 @@ pub(super) struct Donor {
     /// the number of parts into which its documents are divided
     pub(super) parts: i64,
     /// a snapshot: the recipients know the numbered writes of all transactions that are visible in it
-    copied: String,
+    copied_snapshot: String,
 }
 
 /// A shard of the new layout.
@@ -50,14 +50,14 @@ pub(super) struct Recipient {
     pub(super) loader: ShardSession,
     /// its share of the keys
     pub(super) share: Vec<u8>,
-    /// what it names the donors' tables, in their order
+    /// the names under which it reads each donor's tables, in the order of [`Sessions::donors`]
     pub(super) sources: Vec<Sources>,
 }
 
 impl Recipient {
-    /// The number of a donor's part for this recipient, which has this position.
+    /// Returns the number that part `number` of a donor has for the recipient at `position`.
     pub(super) fn part(position: usize, number: i64) -> i64 {
-        (i64::try_from(position).unwrap_or(0) + 1) * PARTS + number
+        (i64::try_from(position).unwrap_or(0) + 1) * PART_NUMBERS + number
     }
 }
 
@@ -69,18 +69,19 @@ pub(super) struct Sessions {
     keeps_order: bool,
 }
 
-/// Transactions that hold the collection's lock: shard and name, with a description.
-pub(super) type Writers = BTreeMap<(ShardId, String), String>;
+/// What a change waits for: transactions that hold the collection's lock, or sessions that use its table. Shard and name, with a
+/// description.
+pub(super) type Blockers = BTreeMap<(ShardId, String), String>;
 
-/// All documents of a collection.
+/// The range of all documents of a collection.
 pub(super) fn all(collection: i32) -> TableRange<'static> {
     TableRange { collection, lo: &[], hi: None }
 }
 
 impl Sessions {
-    /// Opens them, and checks the shards.
+    /// Opens the sessions, and checks the shards.
     pub(super) fn open(change: &Registered) -> Result<Self> {
-        let (donors, recipients) = (change.of.map.shards(), change.layout.shards());
+        let (donors, recipients) = (change.donors(), change.layout.shards());
         let mut sessions = transaction::run(|| {
             let open = |shard: &Shard| ShardSession::open(shard, "docshard");
             let keeps_order = field_order::is_kept()?;
@@ -88,8 +89,8 @@ impl Sessions {
             for id in &donors {
                 let shard = cache::shard(*id)?;
                 identity::require_kept([&*shard])?;
-                let (expected, copied) = (contacts::expected(*id)?.to_string(), numbered::NOTHING.to_owned());
-                opened.donors.push(Donor { shard: *id, session: open(&shard)?, expected, parts: 0, copied });
+                let (expected, copied_snapshot) = (contacts::expected(*id)?.to_string(), numbered::NOTHING.to_owned());
+                opened.donors.push(Donor { shard: *id, session: open(&shard)?, expected, parts: 0, copied_snapshot });
             }
             for id in &recipients {
                 let shard = cache::shard(*id)?;
@@ -113,7 +114,8 @@ impl Sessions {
             session.execute(&application)?;
         }
         for recipient in &mut sessions.recipients {
-            // What a crash of the shard loses is lost with the session, which aborts the change. Only the last commit waits for the disk.
+            // A crash of the shard ends the session, and that aborts the change, so commits need not wait for the disk. Only the one in
+            // `await_standbys` does.
             recipient.puller.execute("SET synchronous_commit = off")?;
             recipient.loader.execute("SET synchronous_commit = off")?;
         }
@@ -125,7 +127,7 @@ impl Sessions {
         donors.chain(self.recipients.iter_mut().flat_map(|recipient| [&mut recipient.puller, &mut recipient.loader]))
     }
 
-    /// Donors: the expected number of documents, by the planners.
+    /// Returns the number of documents that the donors' planners expect.
     pub(super) fn estimate(&mut self, collection: i32) -> Result<i64> {
         let mut documents = 0;
         for Donor { session, .. } in &mut self.donors {
@@ -135,7 +137,7 @@ impl Sessions {
         Ok(documents)
     }
 
-    /// Recipients: create the tables by which they pull.
+    /// The recipients create the tables by which they pull.
     pub(super) fn prepare_recipients(&mut self, id: i64) -> Result<()> {
         for Recipient { puller, loader, sources, .. } in &mut self.recipients {
             pulling::create_staging(puller, id, self.keeps_order)?;
@@ -146,7 +148,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Donors: commit their captures, so that transactions that begin to write after this log what they change.
+    /// Each donor commits its capture. Transactions that begin to write afterwards record what they change.
     pub(super) fn begin_capture(&mut self, id: i64, collection: i32) -> Result<()> {
         for Donor { session, .. } in &mut self.donors {
             InsertCapture { collection, migration: id, min: &[], max: None }.call(session)?;
@@ -154,9 +156,9 @@ impl Sessions {
         Ok(())
     }
 
-    /// The transactions that hold the collection's lock at the donors.
-    pub(super) fn writers(&mut self, collection: i32) -> Result<Writers> {
-        let mut writers = Writers::new();
+    /// Returns the transactions that hold the collection's lock at the donors.
+    pub(super) fn writers(&mut self, collection: i32) -> Result<Blockers> {
+        let mut writers = Blockers::new();
         for Donor { shard, session, .. } in &mut self.donors {
             let found = CollectionWriters { collection }.call(session)?;
             let name = |LockHolder { holder, pid }: LockHolder| {
@@ -172,9 +174,9 @@ impl Sessions {
         Ok(writers)
     }
 
-    /// The other sessions that use the collection's table at the donors.
-    pub(super) fn users(&mut self, collection: i32, application: &str) -> Result<Writers> {
-        let mut users = Writers::new();
+    /// Returns the sessions that use the collection's table at the donors, except those with this application name: the change's own.
+    pub(super) fn users(&mut self, collection: i32, application: &str) -> Result<Blockers> {
+        let mut users = Blockers::new();
         let sql = "SELECT DISTINCT l.pid FROM pg_catalog.pg_locks AS l WHERE l.granted AND l.pid IS NOT NULL \
                      AND l.relation = pg_catalog.to_regclass($1) AND l.pid <> pg_catalog.pg_backend_pid() \
                      AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a WHERE a.pid = l.pid AND a.application_name = $2)";
@@ -187,18 +189,18 @@ impl Sessions {
         Ok(users)
     }
 
-    /// Recipients: get the numbers of all writes that were executed at the donors since the last call, without replies, so that a write that is
-    /// sent again is not executed again. False if that was not possible before the deadline.
+    /// Copies the numbers of numbered writes from the donors to the recipients, without replies: those of the writes since the last call.
+    /// So a write that a client sends again is not executed twice. False if the deadline passed.
     pub(super) fn copy_numbered_writes(&mut self, collection: i32, deadline: Option<Instant>) -> Result<bool> {
         if fault::is_off("numbered_writes") {
             return Ok(true);
         }
-        for Donor { shard, session, copied, .. } in &mut self.donors {
+        for Donor { shard, session, copied_snapshot, .. } in &mut self.donors {
             let others = self.recipients.iter_mut().filter(|recipient| recipient.shard != *shard);
             let mut to: Vec<&mut ShardSession> = others.map(|recipient| &mut recipient.puller).collect();
-            // No key is in this range.
+            // An empty range: only the numbers are copied, no replies.
             let nothing = TableRange { collection, lo: &[], hi: Some(&[]) };
-            if !to.is_empty() && !numbered::copy(session, &mut to, nothing, copied, deadline)? {
+            if !to.is_empty() && !numbered::copy(session, &mut to, nothing, copied_snapshot, deadline)? {
                 return Ok(false);
             }
         }
@@ -222,14 +224,14 @@ impl Sessions {
         Ok(())
     }
 
-    /// Donors: divide their documents into parts for each recipient.
+    /// The donors divide their documents into parts for each recipient.
     pub(super) fn divide(&mut self, id: i64, collection: i32, key: &str) -> Result<()> {
         for donor in &mut self.donors {
             let size = SampleDocumentSize(all(collection)).call(&mut donor.session)?.unwrap_or(1);
             let documents = (PART_BYTES / size.max(1)).clamp(10, 20_000);
             let divide = DivideRange { migration: id, collection, lo: &[], hi: None, documents };
             donor.parts = divide.call(&mut donor.session)?;
-            if !(0..PARTS).contains(&donor.parts) {
+            if !(0..PART_NUMBERS).contains(&donor.parts) {
                 return Err(error!(Kind::InternalError, "malformed answer to divide_range: {} parts", donor.parts));
             }
             for (position, recipient) in self.recipients.iter().enumerate() {
@@ -242,9 +244,9 @@ impl Sessions {
     }
 }
 
-/// The error of a change that has waited too long for these writers.
-pub(super) fn blocked_by(writers: &Writers) -> Error {
-    let whom = writers.values().map(String::as_str).collect::<Vec<_>>().join(", ");
-    error!(Kind::LockTimeout, "gave up waiting for transactions that use the collection: {whom}")
+/// The error of a change that has waited too long for these transactions or sessions.
+pub(super) fn blocked_by(blockers: &Blockers) -> Error {
+    let whom = blockers.values().map(String::as_str).collect::<Vec<_>>().join(", ");
+    error!(Kind::ReshardingCriticalSectionTimeout, "gave up waiting for transactions that use the collection: {whom}")
         .with_hint("Wait until they have ended, or raise the option commitTimeoutMS, and try again.")
 }

@@ -1,4 +1,4 @@
-//! Ends a change of layout: removes what it has left, in any state, and aborts it if its coordinator is gone.
+//! Ends a change of layout, from any state: removes what it has left, and aborts it if it is not decided.
 //!
 //! The holder of the coordinator's lock may repeat every step: `core::cluster::resharding::next_action` returns the next one.
 
@@ -65,7 +65,7 @@ pub(super) fn settle(id: i64) -> Result<()> {
     }
 }
 
-/// Removes what a change has left on all shards. If one cannot be reached the others are cleaned nevertheless.
+/// Removes what a change has left on all shards. If one cannot be cleaned, the others are cleaned nevertheless, and an error is returned.
 fn clean(row: &Resharding) -> Result<()> {
     let mut result = Ok(());
     let application = names::application(transaction::run(cluster_id)?, row.id);

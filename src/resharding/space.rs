@@ -1,7 +1,7 @@
 //! Refuses a change of layout if a recipient has not enough free space for its part of the copy. The old tables stay until the decision.
 //!
-//! Sizes are estimates: documents by statistics, indexes as large as they are relative to the documents. [`MARGIN`] and [`STAGING`] are added, and
-//! logs of changes are not counted. So a change may still run out of space: it then ends, and its copy is dropped.
+//! Sizes are estimates: that of documents by PostgreSQL's statistics, and that of indexes in proportion to the documents. [`MARGIN`] and
+//! [`STAGING`] are added; logs of changes are not counted. So a change may still run out of space: it then ends, and its copy is dropped.
 
 use super::request::Target;
 use crate::catalog::cache;
@@ -14,12 +14,12 @@ use docshard_core::routing::model::Collection;
 use docshard_core::routing::protocol::measure::{MeasureSpace, StorageSpace};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is needed beside the estimate, as a part of it: pages that are not full, and errors of the estimate.
+/// This part of the estimate is added to it, for pages that are not full, and for errors of the estimate.
 const MARGIN: f64 = 0.2;
-/// The most bytes of batches that have arrived and are not loaded.
+/// The most bytes of batches in a staging table: they have arrived, and stay until the table is emptied.
 const STAGING: f64 = (128 << 20) as f64;
 
-/// Checks the recipients of a layout. `sample`: new keys of some documents, if the key is another one.
+/// Checks the recipients of a layout. `sample`: the keys that some documents get by it; empty except for [`Target::Key`].
 ///
 /// # Errors
 /// `OutOfDiskSpace` (53100); those of the shards.
@@ -51,14 +51,14 @@ pub(super) fn check(of: &Collection, target: &Target, layout: &Layout, sample: &
     Ok(())
 }
 
-/// The bytes that a copy of a shard's documents takes, with indexes.
+/// Returns the bytes that a copy of a shard's documents takes, with indexes.
 fn copied(space: &StorageSpace) -> f64 {
     let (documents, stored, indexes) =
         (space.documents.max(0) as f64, space.stored.max(0) as f64, space.indexes.max(0) as f64);
     documents + indexes * (documents / stored.max(1.0)).min(1.0)
 }
 
-/// Each shard's share of the documents: of the sampled ones, or else of the chunks.
+/// Returns each shard's share of the sampled documents; without a sample, its share of the chunks.
 fn shares(layout: &Layout, sample: &[Vec<u8>]) -> Result<BTreeMap<ShardId, f64>> {
     let owners: Vec<ShardId> = match sample {
         [] => layout.chunks.iter().map(|chunk| chunk.shard).collect(),

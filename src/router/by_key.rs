@@ -1,5 +1,6 @@
 //! Finds, updates or deletes one document whose whole key is in the filter. Most statements of an application do this, so this
-//! path parses nothing of the filter but the key. The results are the same as those of [`crate::router::reads::find`] and [`crate::router::writes::modify`].
+//! path parses nothing of the filter but the key. The results are the same as those of [`crate::router::reads::find`] and
+//! [`crate::router::writes::modify`].
 //!
 //! Every function returns None if the filter is more than a key, or if the statement needs something that this path does not
 //! offer.

@@ -1,4 +1,5 @@
-//! The virtual database `config`: the catalog in the shapes of MongoDB's config servers, read-only, for every role that has access to docshard.
+//! The virtual database `config`: the catalog in the shapes of MongoDB's config servers, read-only, for every role that has access to
+//! docshard.
 //!
 //! Its collections are views over the catalog (`sql/config.sql`), and a find is a SELECT with the same functions that
 //! shards run for documents, so filters, projections and sorts mean the same, and PostgreSQL sorts and streams.

@@ -113,7 +113,7 @@ fn lost(plan: &Plan) -> Option<Rc<LostShards>> {
     plan.allow_partial.then(Rc::default)
 }
 
-/// As [`rows`], with the measurements of each destination; None if a shard declined. A destination's measurements are complete when its
+/// Like [`rows`], with the measurements of each destination; None if a shard declined. A destination's measurements are complete when its
 /// stream has been read to the end.
 pub fn observed_rows(collection: &Collection, plan: &Plan) -> Result<Option<Vec<(RowStream, Observed)>>> {
     let lost = lost(plan);
@@ -152,7 +152,7 @@ pub fn documents(collection: &Collection, plan: &Plan) -> Result<Option<Document
 /// A shard, and its measurements.
 pub type Part = (ShardId, Observed);
 
-/// As [`documents`], with the measurements of each shard; None if a shard declined.
+/// Like [`documents`], with the measurements of each shard; None if a shard declined.
 pub fn observed_documents(collection: &Collection, plan: &Plan) -> Result<Option<(Documents, Vec<Part>)>> {
     let Some(streams) = observed_rows(collection, plan)? else { return Ok(None) };
     let (streams, observed): (Vec<_>, Vec<_>) = streams.into_iter().unzip();

@@ -9,7 +9,7 @@
 
 use super::gate;
 use crate::catalog::cache;
-use crate::catalog::cluster::behind::Suspicion;
+use crate::catalog::cluster::behind::{self, Suspicion};
 use crate::catalog::cluster::holder;
 use crate::catalog::cluster::identity::{self, check_router};
 use crate::catalog::collections::views;
@@ -41,7 +41,7 @@ pub fn with_fresh_map<T>(namespace: &str, attempt: impl FnMut(Option<Rc<Collecti
     run(namespace, true, || views::refuse(namespace), attempt)
 }
 
-/// As [`with_fresh_map`], for a read of a namespace that has just been found to be no view. If another session has created a view of that
+/// Like [`with_fresh_map`], for a read of a namespace that has just been found to be no view. If another session has created a view of that
 /// name since, the read finds nothing, as if it had come before the view.
 pub fn read_with_fresh_map<T>(namespace: &str, attempt: impl FnMut(Option<Rc<Collection>>) -> Result<T>) -> Result<T> {
     run(namespace, false, || Ok(()), attempt)
@@ -207,10 +207,18 @@ fn lasting(namespace: &str, known: Option<&Collection>, conflict: Error) -> Resu
 
 fn disagreement(namespace: &str, error: &Error, sqlstate: SqlState) -> Error {
     let (mut message, mut hint) = (format!("{namespace}: {}", error.message), DISAGREE.to_owned());
-    // A copy of the router meets this after the router has moved chunks.
-    if let Ok(Standing::Copy(reason)) = as_extension_owner(identity::standing) {
-        message = format!("{message}; this database is a copy of the cluster's router: {reason}");
-        hint = format!("Connect to the cluster's router{}.", holder::place(&reason));
+    match as_extension_owner(identity::standing) {
+        // A copy of the router meets this after the router has moved chunks.
+        Ok(Standing::Copy(reason)) => {
+            message = format!("{message}; this database is a copy of the cluster's router: {reason}");
+            hint = format!("Connect to the cluster's router{}.", holder::place(&reason));
+        }
+        _ => {
+            let ahead = cache::find(namespace).ok().flatten().map(|known| behind::explain_ahead(&known, error));
+            if let Some(Ok(Some(ahead))) = ahead {
+                (message, hint) = (ahead.message.clone(), ahead.hint.clone().unwrap_or(hint));
+            }
+        }
     }
     Error::new(Kind::StaleShardVersion, message).with_sqlstate(sqlstate).with_hint(hint)
 }

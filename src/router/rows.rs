@@ -102,7 +102,7 @@ pub enum RowStream {
     Counted(Box<RowStream>, Instant, Observed),
 }
 
-/// What a shard has measured of its work, complete when its rows have been read to the end.
+/// The measurements that a shard has made of its work. They are complete when its rows have been read to the end.
 pub type Observed = Rc<RefCell<PipelineMeasurements>>;
 
 pub struct Parts {

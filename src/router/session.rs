@@ -38,7 +38,9 @@ pub fn search<'a>(collection: &'a Collection, query: &'a Query) -> Result<Search
     Search::new(collection, query, NOTABLESCAN.get())
 }
 
-/// As [`search`], of a read that the shards count for the load of chunks, if all have a release that does.
+/// Like [`search`], for a read that the shards count for the load of chunks, if all of them have release 0.4.0 or a later one: earlier ones
+/// do not know counted statements. This is what [`field_order::is_kept`] is asked for here: it becomes true when all shards have such a
+/// release.
 pub fn counted_search<'a>(collection: &'a Collection, query: &'a Query) -> Result<Search<'a>> {
     let search = search(collection, query)?;
     Ok(if field_order::is_kept()? { search.counted() } else { search })

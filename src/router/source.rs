@@ -19,10 +19,10 @@ use docshard_core::routing::plan::{Allowed, Read};
 use docshard_core::routing::request::query::Query;
 use std::rc::Rc;
 
-/// The databases all of whose collections are virtual. What is shown as the shard of such a collection is its database.
+/// The databases that have only virtual collections. Such a database is also shown as the shard of its collections.
 pub const VIRTUAL: &[&str] = &[namespace::CONFIG];
 
-/// What a namespace names.
+/// The collection that a namespace names.
 #[derive(Debug)]
 pub enum Source {
     Stored(Rc<Collection>),
@@ -32,12 +32,12 @@ pub enum Source {
 }
 
 impl Source {
-    /// What a namespace names in the cached catalog.
+    /// Looks up a namespace in the cached catalog.
     pub fn of(namespace: &str) -> Result<Self> {
         Ok(Self::resolve(cache::find(namespace)?, namespace))
     }
 
-    /// What a namespace names, of which the catalog has this collection.
+    /// Returns the source for a namespace; `collection` is the one that the catalog has, None if it has none.
     pub fn resolve(collection: Option<Rc<Collection>>, namespace: &str) -> Self {
         match collection {
             Some(collection) => Self::Stored(collection),
@@ -66,8 +66,8 @@ impl Source {
     }
 }
 
-/// Answers a read. `at_shards` plans it for a collection and executes the plan; None: a shard has declined. `without_shards` answers it from
-/// any other source.
+/// Answers a read. `at_shards` plans it for a collection and executes the plan; None: a shard has declined. `without_shards` answers it
+/// from any other source.
 pub fn answer<T>(
     namespace: &str,
     (query, kind): (&Query, &'static str),
@@ -92,7 +92,7 @@ pub fn read(namespace: &str, query: &Query, read: Read<'_>) -> Result<Documents>
     )
 }
 
-/// As [`read`], with what is observed of each shard.
+/// Like [`read`]; also returns what is observed of each shard.
 pub fn read_observed(namespace: &str, query: &Query, read: Read<'_>) -> Result<(Documents, Vec<Part>)> {
     answer(
         namespace,

@@ -1,9 +1,9 @@
 //! Counts the statements of routers by the shard keys that they read or write: the load of chunks.
 //!
-//! A shard does not know the chunks that it owns, so what is counted is a key, and the router sorts keys into chunks
-//! (`catalog::collections::loads`). A statement counts once for each chunk that it is for: the router gives a key in each. One for no certain
-//! chunk is counted at no key. An insert counts once for each document. What moves, index builds and other work of the cluster does to
-//! documents is not counted.
+//! A shard does not know the chunks that it owns. So it counts at keys, and the router assigns keys to chunks
+//! (`catalog::collections::loads`). A statement counts once for each chunk that it reads or writes: the router sends one key of each. If
+//! the chunks are not known, the statement is counted without a key. An insert counts once for each document. Moves, index builds and other
+//! work of the cluster are not counted.
 //!
 //! Counting is sampling ([`access_ring`]), which costs a decrement for most statements. Nothing here fails.
 
@@ -21,8 +21,8 @@ pub fn read(collection: i32, key: &[u8]) {
     access_ring::note(collection, AccessKind::Read, Some(key));
 }
 
-/// Counts a statement that reads these keys, one in each of its chunks, or, without keys, most of the collection. Only if the caller may read:
-/// anyone may call the functions that count.
+/// Counts a statement that reads several chunks; `keys` has one key of each. Without keys it reads most of the collection. Counts nothing
+/// if the caller may not read the collection: anyone may call the functions that count.
 pub fn read_at<'k>(collection: i32, keys: impl IntoIterator<Item = &'k [u8]>) {
     if !table::oid(collection).is_ok_and(permission::may_read) {
         return;
@@ -34,7 +34,7 @@ pub fn read_at<'k>(collection: i32, keys: impl IntoIterator<Item = &'k [u8]>) {
     keys.for_each(|key| read(collection, key));
 }
 
-/// Counts a write of a key; None: of no certain one.
+/// Counts a write. `key` is None if it is to no particular key.
 pub fn write(collection: i32, key: Option<&[u8]>) {
     access_ring::note(collection, AccessKind::Write, key);
 }

@@ -150,7 +150,7 @@ pub fn delete_one(call: &DeleteDocument<'_>) -> Result<bool> {
     Ok(done.is_some())
 }
 
-/// Changes the first document with these keys that `accept` accepts, as it returns; None if it accepts none.
+/// Changes the first document with these keys that `accept` accepts; `accept` returns the change. None if it accepts no document.
 fn change_one<T>(
     collection: i32,
     assumed: Placement,

@@ -21,7 +21,7 @@ use crate::pg::security::permission;
 use crate::pg::server::sleep_ms;
 use crate::pg::transaction::epoch::{self, Epoch};
 use crate::pg::transaction::snapshot;
-use crate::storage::lock::{Mode, Tag, acquire, is_excluded};
+use crate::storage::lock::{Mode, Tag, acquire, is_excluded, try_acquire};
 use crate::storage::rows::capture::{self, Capture, captures};
 use crate::storage::rows::validation;
 use crate::storage::scan::Look;
@@ -31,6 +31,10 @@ use std::time::{Duration, Instant};
 
 /// The longest time that an excluded writer waits for the end of a hand-over. Then its router gets the error that its map is stale.
 const MAX_STAND_BY: Duration = Duration::from_millis(100);
+
+/// How long a writer waits for a hand-over that only a prepared transaction still holds. A router that runs ends it at once, and after a
+/// restart within seconds.
+const MAX_PREPARED: Duration = Duration::from_secs(5);
 
 /// The range and version that the last call of [`lock_and_check`] has checked. They hold as long as its locks are held.
 struct Checked {
@@ -77,7 +81,7 @@ pub fn lock_and_check(collection: i32, assumed: Placement, lo: Option<&[u8]>, hi
         if fault::is_off("migration_lock") {
             continue;
         }
-        acquire(Tag::Migration(capture.migration), Mode::Shared);
+        share_migration(capture.migration)?;
     }
     match check(collection, assumed, Look::Latest) {
         Ok(validator) => validation::set(collection, validator),
@@ -114,6 +118,31 @@ fn permit(collection: i32, assumed: Placement) -> Result<()> {
         }
     };
     permission::require_any_write(table);
+    Ok(())
+}
+
+/// Shares the lock of a move that is about to take a captured range away. If no session of the move is left that could end its hand-over, but
+/// only the part that it has prepared, the wait ends after [`MAX_PREPARED`]: the move may be in doubt.
+///
+/// # Errors
+/// `LockTimeout`.
+fn share_migration(migration: i64) -> Result<()> {
+    let tag = Tag::Migration(migration);
+    let began = Instant::now();
+    while !try_acquire(tag, Mode::Shared) {
+        if is_excluded(Tag::HandOver(migration)) {
+            acquire(tag, Mode::Shared);
+            return Ok(());
+        }
+        if began.elapsed() > MAX_PREPARED {
+            return Err(error!(
+                Kind::LockTimeout,
+                "a prepared transaction of migration {migration} has excluded writers for more than {} s", MAX_PREPARED.as_secs()
+            )
+            .with_hint("The router ends the move when it can: docshard.health and docshard.migrations there show what is wrong."));
+        }
+        sleep_ms(2);
+    }
     Ok(())
 }
 

@@ -1,15 +1,16 @@
-//! Compares the catalog with itself and with all shards, for `check_metadata_consistency()`. What is compared stands in core,
+//! Checks the catalog and compares it with all shards, for `check_metadata_consistency()`. The comparisons themselves are in
 //! [`docshard_core::routing::consistency`].
 //!
-//! Metadata change while it looks. So it looks several times, and reports what two looks in a row have found alike, if meanwhile
-//! 1. the collection has the same revision, which every change of its chunks, versions and indexes advances;
-//! 2. no transaction stays prepared at the shard: it may be a part of a change that the catalog has already;
-//! 3. for privileges: the grants are the same, and no transaction changes them.
+//! Metadata may change while they are read. So they are read several times, each time being a *look*. A finding is reported if two looks in
+//! a row have found it, and
+//! 1. both saw the same revision of the collection, which every change of its chunks, versions and indexes advances;
+//! 2. no transaction was prepared at the shard in both: it may be a part of a change that the catalog has already;
+//! 3. for privileges: both saw the same grants, and no transaction changes them.
 //!
-//! INVARIANT: a look asks the shards before it reads the catalog. A router commits a new collection or index before its shards do, and a move
-//! is durable before it changes a shard: see [`shard_state`].
+//! INVARIANT: a look asks the shards before it reads the catalog. A router commits a new collection or index before its shards do, and a
+//! move is durable before it changes a shard: see [`shard_state`].
 //!
-//! Documents outside of a shard's ranges are looked for once, at the end: the shard's version is checked in the same statement.
+//! Documents outside of a shard's ranges are searched once, at the end: the statement also checks the shard's version.
 
 use crate::catalog::cache;
 use crate::catalog::cluster::identity::cluster_id;
@@ -43,7 +44,7 @@ use std::time::Duration;
 
 /// The time limit for a shard's answer.
 const PATIENCE: Duration = Duration::from_millis(2500);
-/// The most looks.
+/// The largest number of looks.
 const LOOKS: usize = 5;
 /// The time between two looks.
 const PAUSE_MS: i64 = 300;
@@ -62,7 +63,7 @@ const UNREADABLE: [&str; 10] = [
     "TrackedUnshardedCollectionHasMultipleChunks",
 ];
 const UNREACHABLE: &str = "ShardUnreachable";
-/// It may be about prepared transactions itself.
+/// Reported even if a transaction stays prepared at the shard: that transaction may be the leftover.
 const LEFTOVER: &str = "LeftoverState";
 const PRIVILEGES: &str = "PrivilegesMismatch";
 
@@ -94,7 +95,7 @@ type Revision = (i32, i64, i64);
 /// What was found at one time.
 #[derive(Default)]
 struct Look {
-    /// with the revisions of their collections
+    /// the findings, each with the revision of its collection
     found: Vec<(Finding, Option<Revision>)>,
     /// the prepared transactions of each shard
     prepared: HashMap<String, HashSet<String>>,
@@ -104,7 +105,7 @@ struct Look {
 }
 
 impl Look {
-    /// Splits what was found into what the look before has found, too, and the rest.
+    /// Splits the findings into those that the look before confirms, and the others.
     fn confirm(&self, before: &Self) -> (Vec<Finding>, Vec<Finding>) {
         let is_confirmed = |one: &(Finding, Option<Revision>)| {
             before.found.contains(one)
@@ -132,7 +133,7 @@ impl Look {
     }
 }
 
-/// Checks metadata; `with_indexes`: indexes at shards, too.
+/// Checks metadata. If `with_indexes` is false, findings about indexes at shards are left out.
 ///
 /// # Errors
 /// Those of the catalog, and of shards that answer and cannot be read.
@@ -163,7 +164,7 @@ pub fn check(scope: Scope<'_>, with_indexes: bool) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// The shards whose prepared transactions keep something from being confirmed.
+/// Returns a finding for each shard whose prepared transactions kept other findings (`others`) from being confirmed.
 fn unresolved(now: &Look, before: &Look, others: &[Finding]) -> Vec<Finding> {
     let shards: BTreeSet<&str> = others.iter().filter_map(|one| one.shard.as_deref()).collect();
     let of = |shard: &str| {
@@ -183,7 +184,7 @@ fn look(scope: Scope<'_>) -> Result<Look> {
     let collection = match scope {
         Scope::Collection(name) => {
             let _snapshot = ActiveSnapshot::latest();
-            // A number that no collection has.
+            // No collection has the number 0.
             Some(store::collections::read_id(name)?.unwrap_or(0))
         }
         _ => None,
@@ -219,7 +220,7 @@ fn look(scope: Scope<'_>) -> Result<Look> {
     Ok(look)
 }
 
-/// Checks the collections of the catalog, and what of them the shards have.
+/// Checks the collections in the catalog, and compares them with the shards' reports.
 fn catalog(
     scope: Scope<'_>,
     reports: &[(Rc<Shard>, Report)],
@@ -253,7 +254,7 @@ fn catalog(
     for (shard, report) in reports {
         for orphan in known.orphans(shard.id, &report.relations()) {
             let namespace = names.get(&orphan.collection).copied();
-            // The comparison with the catalog reports these.
+            // `shards::compare` reports the tables of collections that the catalog places on this shard.
             let is_reported = orphan.index.is_none() && placed.contains(&(orphan.collection, shard.id));
             if !is_reported && namespace.map_or(scope.is_cluster(), |namespace| scope.covers(namespace)) {
                 found.push(misplaced(&shard.name, namespace, orphan));
@@ -263,7 +264,7 @@ fn catalog(
     Ok(found)
 }
 
-/// A table or index that the catalog does not have at the shard.
+/// The finding for a table or an index at the shard that is not in the catalog.
 fn misplaced(shard: &str, namespace: Option<&str>, orphan: &FoundRelation) -> Finding {
     let relation = names::relation_name(shard_state::name(orphan));
     let (kind, what) = match orphan.index {
@@ -278,7 +279,7 @@ fn misplaced(shard: &str, namespace: Option<&str>, orphan: &FoundRelation) -> Fi
         .repaired_by(Repair::new("drop_orphaned_relation", [shard, &relation]))
 }
 
-/// What the catalog says of a collection, and what is wrong with it there; None if it was dropped.
+/// Returns what the catalog says of a collection, and the findings that need no shard; None if the collection was dropped.
 fn record(namespace: &str, grants: &[Grant]) -> Result<Option<(Recorded, Revision, Vec<Finding>)>> {
     let _snapshot = ActiveSnapshot::latest();
     let Some(described) = cache::describe(namespace)? else { return Ok(None) };
@@ -317,7 +318,7 @@ fn record(namespace: &str, grants: &[Grant]) -> Result<Option<(Recorded, Revisio
     Ok(Some((recorded, (definition.id, definition.token, definition.revision), found)))
 }
 
-/// The privileges that the grants give each role on the tables of a collection, and a call that sets them again.
+/// Returns the privileges that grants give to each role on the tables of a collection, and a call that sets them again.
 fn roles(namespace: &str, granted: &[Grant]) -> BTreeMap<String, (BTreeSet<String>, Repair)> {
     let (readers, writers) = grants::of_collection(granted, namespace);
     let of = |grant: &Grant| {
@@ -353,7 +354,7 @@ fn zones_of(scope: Scope<'_>, keys: &HashMap<&str, KeyPattern>) -> Result<Vec<Fi
     Ok(ranges.iter().flat_map(of).collect())
 }
 
-/// What moves and changes of layout have left: those that nobody completes, and at shards those that have ended.
+/// Finds moves and changes of layout that no process completes, and what ended ones have left: copies, and state at the shards.
 fn leftovers_of_changes(scope: Scope<'_>, reports: &[(Rc<Shard>, Report)]) -> Result<Vec<Finding>> {
     let recover = || Repair::new("recover_moves", []);
     let (moves, changes) = (store::migrations::unfinished()?, store::resharding::unfinished()?);
@@ -415,8 +416,7 @@ fn foreign_documents(collections: &[Identified], findings: &[Finding]) -> Result
     let mut found = Vec::new();
     for Identified { namespace, .. } in collections.iter().filter(|one| !unreadable.contains(one.namespace.as_str())) {
         let foreign = match foreign_ranges::find(namespace, &silent) {
-            // A shard that has just become unreachable, or was restored just now: the next check reports it. Or the collection changes all
-            // the time.
+            // The shard has just become unreachable or was restored, which the next check reports; or the collection changes all the time.
             Err(error)
                 if error.is_out_of_reach() || error.is_of_class(b"40") || error.kind == Kind::StaleShardVersion =>
             {

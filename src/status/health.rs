@@ -4,6 +4,7 @@ use crate::catalog::cluster::behind::{self, Seen};
 use crate::catalog::cluster::shards::names::LOCAL;
 use crate::catalog::cluster::survey::{self, ShardAnswer};
 use crate::catalog::cluster::{contacts, identity};
+use crate::migration::{self, names};
 use crate::pg::error::Result;
 use crate::shard::health;
 use crate::worker::activity::{self, Activity};
@@ -50,9 +51,9 @@ pub fn of_shards(limit: Duration) -> Result<Vec<Health>> {
         let (last_contact, name) = (contacts.remove(&shard.id), shard.name.clone());
         match answer.and_then(|report| read(&report)) {
             Ok((node, seen)) => {
-                let behind = expected.behind(&shard, &seen)?;
-                let error = (!behind.is_empty())
-                    .then(|| format!("{}; {}", behind::describe(&shard.name, &behind), behind::hint(&shard.name)))
+                let error = expected
+                    .difference(&shard, &seen)?
+                    .or(left_by_lost_move(&seen)?)
                     .or_else(|| held_up(&shard.name))
                     .or_else(|| unguarded(&node));
                 let latency_ms = latency.map(|latency| (latency.as_secs_f64() * 1e5).round() / 100.0);
@@ -81,6 +82,22 @@ pub fn of_shards(limit: Duration) -> Result<Vec<Health>> {
     Ok(all)
 }
 
+/// Names a prepared transaction of a move that the catalog does not have, and says what to do; None if there is none.
+fn left_by_lost_move(seen: &Seen) -> Result<Option<String>> {
+    let cluster = identity::cluster_id()?;
+    for gid in seen.prepared() {
+        if let Some(id) = names::move_of(gid, cluster)
+            && !migration::is_in_catalog(id)?
+        {
+            let hint = migration::HOW_TO_END;
+            return Ok(Some(format!(
+                "the prepared transaction {gid} is of a move that the catalog does not have; {hint}"
+            )));
+        }
+    }
+    Ok(None)
+}
+
 /// The problems of this node that need no question to a shard: its guard, unequal forms of functions, errors of running moves.
 pub fn problems_here() -> Result<Vec<String>> {
     let node = parse_json("node_health", health::of_this_node()?.as_bytes())?;
@@ -102,7 +119,7 @@ const TRIGGERS: [(&str, &str); 4] =
     [("capture", " ALWAYS"), ("refuse_truncate", " ALWAYS"), ("note_membership", " ALWAYS"), ("restore_replaces", "")];
 const EVENT_TRIGGERS: [&str; 2] = ["docshard_watch_drops", "docshard_check_changes"];
 
-/// What is disabled of a node's guard, and how to enable it; None if nothing is.
+/// Describes what is disabled of a node's guard, and how to enable it; None if nothing is disabled.
 fn unguarded(node: &Json) -> Option<String> {
     let schemas = [store::SCHEMA, storage::SCHEMA].map(CStr::to_bytes);
     let is_table = |name: &str| {
@@ -126,7 +143,7 @@ fn unguarded(node: &Json) -> Option<String> {
     Some(format!("docshard's objects are not protected: {first}{more}"))
 }
 
-/// Which functions have two forms with different privileges; None if there are none.
+/// Describes which functions have two forms with different privileges; None if there are none.
 fn unequal_forms(node: &Json) -> Option<String> {
     let names: Vec<_> =
         node["forms"].as_array()?.iter().filter_map(Json::as_str).map(|name| format!("docshard.{name}")).collect();

@@ -10,16 +10,16 @@ use std::time::Duration;
 /// The load of a chunk, or why there is none.
 #[derive(Debug)]
 pub struct LoadRow {
-    /// None: of the whole shard
+    /// the collection; None: the row is about the whole shard
     pub namespace: Option<String>,
     pub shard: String,
-    /// the chunk's bounds, and the lower one as it is compared; None: of statements that are not for certain chunks
+    /// the chunk's bounds, and its encoded lower bound; None: the row is about statements that are for no particular chunk
     pub chunk: Option<(String, String, Vec<u8>)>,
-    /// in a second
+    /// reads in a second
     pub reads: f64,
-    /// in a second
+    /// writes in a second
     pub writes: f64,
-    /// of the collection's operations, in percent
+    /// the chunk's share of the collection's operations, in percent
     pub share: Option<f64>,
     pub note: Option<String>,
 }
@@ -30,7 +30,7 @@ impl LoadRow {
     }
 }
 
-/// The note of statements that read or write most of a collection.
+/// The note in rows about statements that are for no particular chunk.
 const UNLOCATED: &str = "statements without a condition on the shard key, or for many chunks";
 
 /// Asks every shard, at most for `limit`; the busiest chunks come first.

@@ -171,11 +171,11 @@ fn shard_notes(
     if let Some(max) = shard.max_size_mb {
         let _ = write!(notes, "  at most {max} MiB");
     }
-    let behind = if unreachable.is_none() { expected.find(shard)? } else { Vec::new() };
+    let difference = if unreachable.is_none() { expected.find(shard)? } else { None };
     if let Some(error) = unreachable {
         let _ = write!(notes, "  unreachable: {error}");
-    } else if !behind.is_empty() {
-        let _ = write!(notes, "  {}; {}", behind::describe(&shard.name, &behind), behind::hint(&shard.name));
+    } else if let Some(difference) = difference {
+        let _ = write!(notes, "  {difference}");
     } else if let Some(note) = contacts::notes(shard.id)? {
         let _ = write!(notes, "  {note}");
     }
@@ -269,19 +269,12 @@ fn write_databases(
             write_collection(out, shards, collection, reported, verbose);
             for change in changes.iter().filter(|change| change.namespace == collection.namespace) {
                 let store::resharding::Running { command, step, documents, estimated, .. } = change;
-                let left = time_left(change).map_or_else(String::new, |seconds| format!(", about {seconds} s left"));
+                let left = change.time_left().map_or_else(String::new, |seconds| format!(", about {seconds} s left"));
                 line!(out, "      {command}: {step}, {documents} of about {estimated} documents copied{left}");
             }
         }
     }
     Ok(())
-}
-
-/// The estimated seconds until all documents are copied; None if they cannot be estimated.
-fn time_left(change: &store::resharding::Running) -> Option<i64> {
-    let store::resharding::Running { step, documents, estimated, seconds, .. } = change;
-    let may_tell = step == "cloning" && *documents > 0 && *seconds > 0 && documents < estimated;
-    may_tell.then(|| (estimated - documents).saturating_mul(*seconds) / documents)
 }
 
 fn write_collection(

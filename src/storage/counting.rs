@@ -69,7 +69,7 @@ unsafe fn by_table(rel: pg_sys::Relation, slot: *mut pg_sys::TupleTableSlot) -> 
 /// Counts by the index. Like PostgreSQL's index-only scan, it fetches the rows of pages that are not all-visible.
 ///
 /// # Safety
-/// As [`by_table`]; the index has every row once.
+/// The same as for [`by_table`]; the index must have every row exactly once.
 unsafe fn by_index(rel: pg_sys::Relation, index: pg_sys::Oid, slot: *mut pg_sys::TupleTableSlot) -> u64 {
     // SAFETY: promised by the caller; as in `by_table`.
     unsafe {

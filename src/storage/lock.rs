@@ -33,7 +33,7 @@ pub enum Tag {
     HandOver(i64),
     /// a process of this router that must fail to end a deadlock; the deadlock detector holds the lock
     Victim(i32),
-    /// a victim that has noticed this; it holds the lock until it has failed
+    /// a process that has noticed that it was chosen as the victim; it holds the lock until it has failed
     Failing(i32),
     /// a collection's indexes and chunk bounds, on the router: changes of them take it exclusively, moves share it while they register
     Definition(i32),
@@ -144,7 +144,7 @@ pub fn release_for_session(tag: Tag, mode: Mode) {
     unsafe { pg_sys::LockRelease(&locktag, lockmode(mode), true) };
 }
 
-/// True if no process holds the lock, including this one.
+/// True if no process holds the lock, not even this one.
 pub fn is_free(tag: Tag) -> bool {
     let locktag = tag.locktag();
     // SAFETY: PostgreSQL would grant a lock again that this process holds.

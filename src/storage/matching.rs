@@ -84,7 +84,7 @@ unsafe fn workers(rel: pg_sys::Relation) -> c_int {
 /// Scans the table together with workers. After an ERROR or an early return the transaction's abort cleans up.
 ///
 /// # Safety
-/// As [`search`]; the filter is that of the text.
+/// The same as for [`search`]; the filter must be the one that the text describes.
 unsafe fn with_workers(
     rel: pg_sys::Relation,
     column: c_int,

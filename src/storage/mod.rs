@@ -36,11 +36,11 @@ pub fn collection_of(table: &str) -> Option<i32> {
     table.strip_prefix('c')?.parse().ok()
 }
 
-/// Opens a collection's table that was looked up in this transaction. A change of the collection's layout may have dropped it since: then it
-/// raises [`STALE`], so that the statement runs again with the new map.
+/// Opens a collection's table that was looked up in this transaction. A change of the collection's layout may have dropped it since: then
+/// it raises [`STALE`], so that the statement runs again with the new map.
 ///
 /// # Safety
-/// As of `table_open`.
+/// The same as for PostgreSQL's `table_open`.
 unsafe fn open_looked_up(table: pg_sys::Oid, lock: u32) -> pg_sys::Relation {
     // SAFETY: promised by the caller.
     let rel = unsafe { pg_sys::try_table_open(table, lock as pg_sys::LOCKMODE) };

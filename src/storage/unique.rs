@@ -154,7 +154,7 @@ struct Pending {
 
 impl Pending {
     /// # Safety
-    /// As [`Entering::enter`].
+    /// The same as for [`Entering::enter`].
     unsafe fn flush(&mut self) {
         self.keys.sort_unstable_by(|(one, ..), (other, ..)| one.cmp(other));
         for (key, place, gone) in self.keys.drain(..) {

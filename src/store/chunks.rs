@@ -2,7 +2,7 @@
 //! a collection leave no gap and do not overlap.
 //!
 //! RULE: after a change of a chunk's bounds or owner, the caller calls `catalog::change::touch`, which advances the collection's revision.
-//! The chunk already has that new revision; by it, a session with an older map finds what has changed.
+//! The changed chunk has this new revision already. A session with an older map reads only chunks of newer revisions.
 
 use super::declare::stream;
 use crate::pg::error::Result;
@@ -78,6 +78,11 @@ statements! {
     /// The number of chunks that a shard owns.
     pub fn count_of_shard(shard: ShardId) -> i64 {
         run "SELECT pg_catalog.count(*) FROM docshard_catalog.chunks WHERE shard_id = $1"
+    }
+
+    /// The number of a shard's chunks that are marked as jumbo.
+    pub fn count_of_jumbo(shard: ShardId) -> i64 {
+        run "SELECT pg_catalog.count(*) FROM docshard_catalog.chunks WHERE shard_id = $1 AND jumbo"
     }
 
     /// True if there is a chunk with these bounds and this owner.

@@ -204,6 +204,11 @@ statements! {
         run "UPDATE docshard_catalog.collections SET version = version + 1 WHERE id = $1 RETURNING version"
     }
 
+    /// Makes the last version that was assigned at least this one, which another router has assigned.
+    pub fn raise_version(id: i32, version: i64) {
+        run "UPDATE docshard_catalog.collections SET version = greatest(version, $2) WHERE id = $1"
+    }
+
     /// Advances a collection's revision.
     pub fn advance_revision(id: i32) {
         run "UPDATE docshard_catalog.collections SET revision = revision + 1 WHERE id = $1"

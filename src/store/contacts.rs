@@ -78,7 +78,7 @@ statements! {
         run "SELECT FROM pg_catalog.pg_attribute WHERE attrelid = 'docshard_catalog.contacts'::pg_catalog.regclass AND attname = 'epoch'"
     }
 
-    /// Sets the epoch of this router at a shard, if it is higher than the router's own one.
+    /// Sets the epoch of this router at a shard. It counts only while it is higher than the router's own epoch.
     pub fn set_epoch(shard: ShardId, epoch: i64) {
         run "UPDATE docshard_catalog.contacts SET epoch = $2 WHERE shard_id = $1"
     }

@@ -11,7 +11,7 @@ rows! {
         name: String = "b.name",
         /// its keys, as text
         keys: String = "b.keys",
-        /// the relations of which the index consists on each shard, as the text of an array
+        /// the relations that make up the index on each shard, as the text of an array
         relations: String = "b.relations::pg_catalog.text",
         /// when the build began, in microseconds since 2000
         started_at: i64 = "(extract(epoch FROM b.started_at - '2000-01-01 00:00:00+00'::pg_catalog.timestamptz) * 1000000)::pg_catalog.int8",

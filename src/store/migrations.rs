@@ -61,8 +61,10 @@ rows! {
         id: i64,
         /// the move is not decided, and can be aborted
         running: bool = "state = 'running'",
-        /// the balancer has begun the move
+        /// the balancer began the move, or `move_primary` did
         of_balancer: bool = "reason <> 'manual'",
+        /// why only an administrator can end the move (see [`set_in_doubt`]); None if it ends by itself
+        doubt: Option<String> = "CASE WHEN state = 'running' AND step = 'in doubt' THEN error END",
     }
 
     /// The state of a move, and what was decided.
@@ -270,6 +272,12 @@ statements! {
     pub fn set_lost(id: i64, error: &str) {
         run "UPDATE docshard_catalog.migrations SET step = 'lost', error = $2, updated_at = clock_timestamp() \
              WHERE id = $1 AND state = 'committed' AND step <> 'lost'"
+    }
+
+    /// Records that only an administrator can find out how a running move ends, and why.
+    pub fn set_in_doubt(id: i64, error: &str) {
+        run "UPDATE docshard_catalog.migrations SET step = 'in doubt', error = $2, updated_at = clock_timestamp() \
+             WHERE id = $1 AND state = 'running' AND (step <> 'in doubt' OR error IS DISTINCT FROM $2)"
     }
 
     /// Begins another step of a running move; false if the move no longer runs.

@@ -2,7 +2,7 @@
 
 use docshard_core::cluster::chunk_map::ShardId;
 
-/// What is dropped.
+/// The kind of an object that is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DroppedKind {
     /// a collection's table

@@ -29,7 +29,7 @@ rows! {
         outcome: State = "outcome",
     }
 
-    /// What an administrator wants to know of a change.
+    /// The progress of a change.
     Progress from "resharding" {
         documents: i64,
         bytes: i64,
@@ -40,16 +40,31 @@ rows! {
 
     /// A running change, for a status.
     Running from "resharding" {
+        id: i64,
         namespace: String,
         command: String,
+        /// the new shard key; None: unsharded
+        key: Option<String> = "key::text",
         step: String,
         documents: i64,
+        bytes: i64,
         estimated: i64,
+        /// seconds since the change began
+        elapsed: i64 = "extract(epoch FROM clock_timestamp() - started_at)::int8",
         /// seconds since the present step began
         seconds: i64 = "extract(epoch FROM clock_timestamp() - step_at)::int8",
         /// the collection into which its documents are copied
         copy_id: i32,
         collection: i32 = "collection_id",
+    }
+}
+
+impl Running {
+    /// The estimated seconds until all documents are copied; None if they cannot be estimated.
+    pub fn time_left(&self) -> Option<i64> {
+        let may_tell =
+            self.step == "cloning" && self.documents > 0 && self.seconds > 0 && self.documents < self.estimated;
+        may_tell.then(|| (self.estimated - self.documents).saturating_mul(self.seconds) / self.documents)
     }
 }
 

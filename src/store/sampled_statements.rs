@@ -1,5 +1,8 @@
 //! `docshard_catalog.sampled_statements`: some of the statements of collections, for advice on their shard keys.
 //!
+//! When a collection gets another layout, and so another number, its rows get that number afterwards, step by step: see [`hand_over`].
+//! Writers wait for the change itself, so it must not take longer because of samples.
+//!
 //! A row has no foreign key to its collection, because an insertion would then wait for transactions that have locked the collection's
 //! metadata. Rows of dropped collections are deleted like old ones.
 
@@ -36,6 +39,11 @@ pub fn delete_excess(most: i64, limit: i64) -> Result<u64> {
     if is_there() { delete_beyond(most, limit) } else { Ok(0) }
 }
 
+/// Gives at most `limit` statements of collections with another layout to the collections that have replaced them; returns their number.
+pub fn hand_over(limit: i64) -> Result<u64> {
+    if is_there() { replace_numbers(limit) } else { Ok(0) }
+}
+
 statements! {
     /// Stores statements, given as a JSON array. Omits those of dropped collections.
     pub fn insert(statements: &str) -> u64 {
@@ -46,14 +54,17 @@ statements! {
              WHERE EXISTS (SELECT FROM docshard_catalog.collections c WHERE c.id = g.collection_id) ORDER BY g.at"
     }
 
-    /// The last statements of a collection, at most `most`.
+    /// The last statements of a collection, at most `most`; also those that it had before its layout changed.
     pub fn last(collection: i32, most: i64) -> Vec<SampledStatement> {
-        select "WHERE collection_id = $1 ORDER BY id DESC LIMIT $2"
+        select "WHERE collection_id = $1 OR collection_id IN (SELECT r.collection_id FROM docshard_catalog.resharding r \
+                  WHERE r.copy_id = $1 AND r.outcome = 'committed') ORDER BY id DESC LIMIT $2"
     }
 
-    /// Gives the statements of a collection to the collection that replaces it.
-    pub fn hand_over(collection: i32, to: i32) {
-        run "UPDATE docshard_catalog.sampled_statements SET collection_id = $2 WHERE collection_id = $1"
+    fn replace_numbers(limit: i64) -> u64 {
+        run "UPDATE docshard_catalog.sampled_statements s SET collection_id = r.copy_id FROM docshard_catalog.resharding r \
+              WHERE r.collection_id = s.collection_id AND r.outcome = 'committed' AND s.id IN ( \
+                    SELECT o.id FROM docshard_catalog.resharding p JOIN docshard_catalog.sampled_statements o USING (collection_id) \
+                     WHERE p.outcome = 'committed' LIMIT $1)"
     }
 
     fn any() -> bool { run "SELECT FROM docshard_catalog.sampled_statements LIMIT 1" }
@@ -61,7 +72,9 @@ statements! {
     fn delete_before(days: i32, limit: i64) -> u64 {
         run "DELETE FROM docshard_catalog.sampled_statements WHERE id IN (SELECT s.id FROM docshard_catalog.sampled_statements s \
                WHERE s.at < pg_catalog.now() - pg_catalog.make_interval(days => $1) \
-                 OR NOT EXISTS (SELECT FROM docshard_catalog.collections c WHERE c.id = s.collection_id) ORDER BY s.id LIMIT $2)"
+                 OR NOT EXISTS (SELECT FROM docshard_catalog.collections c WHERE c.id = s.collection_id) \
+                    AND NOT EXISTS (SELECT FROM docshard_catalog.resharding r WHERE r.collection_id = s.collection_id AND r.outcome = 'committed') \
+               ORDER BY s.id LIMIT $2)"
     }
 
     fn delete_beyond(most: i64, limit: i64) -> u64 {

@@ -1,7 +1,7 @@
 //! Columns of a foreign table, and their values in documents.
 //!
 //! A column is the value at a path of fields. A missing value and null are NULL. A value *does not fit* if it has another type than the
-//! column, or if there is an array on the path, as it has several values.
+//! column, or if there is an array on the path, so that the path has several values.
 
 use super::options::{self, OnMismatch, TableOptions};
 use crate::pg::error::{Error, Result};
@@ -80,8 +80,8 @@ impl Layout {
         self.columns.iter().filter(|(_, column)| column.is_ok()).map(|(number, _)| *number).collect()
     }
 
-    /// True if a value that does not fit its column is an error, and not NULL. Only then may a shard alone evaluate a condition:
-    /// PostgreSQL's result could differ for a value that does not fit, but then the statement fails.
+    /// True if a value that does not fit its column is an error; false if it is NULL. If it is NULL, PostgreSQL must evaluate conditions
+    /// again after a shard: for such a value a shard's result may differ from PostgreSQL's.
     pub fn is_strict(&self) -> bool {
         self.options.on_mismatch == OnMismatch::Error
     }

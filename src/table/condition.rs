@@ -281,8 +281,8 @@ impl Condition {
         }
     }
 
-    /// Adds the paths at which each document that the condition's filter selects has a value that fits its column. Not proven is that there
-    /// is no array on the path, and that a string is not too long.
+    /// Adds the paths at which each document that the condition's filter selects has a value that fits its column, provided that there is
+    /// no array on the path and that a string is not too long.
     pub fn proves<'c>(&'c self, found: &mut Vec<&'c str>) {
         match self {
             Condition::All(parts) => parts.iter().for_each(|part| part.proves(found)),

@@ -1,9 +1,9 @@
 //! An UPDATE or DELETE that shards execute alone, as one `update_many` or `delete_many`, without sending rows here.
 //!
 //! It has the same effect as reading the rows and writing each: all conditions are exact, and the new values are known before. A document
-//! with a value that does not fit a column of a condition must be an error, as it is when it is read. So, unless [`unproven`] names no
-//! column, such a document is searched first, and the write excludes such documents. Documents that change meanwhile are compared again by
-//! the shards, which have locked them.
+//! with a value that does not fit a column of a condition must be an error, as it is when it is read. So if [`unproven`] names columns,
+//! such a document is searched first, and the write excludes such documents. If a document changes between the two, its shard compares it
+//! again after locking it.
 
 use super::column::Layout;
 use super::fitting::{fits, unproven};

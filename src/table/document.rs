@@ -72,10 +72,11 @@ pub enum Nulls {
 }
 
 /// The document of a row: the value of the column that is the whole document, if there is one, with the values of the other columns set in
-/// it.
+/// it. A column wins over another one whose path is the beginning of its own.
 pub fn of_row(columns: &[(&Column, &Option<SqlValue>)], nulls: Nulls) -> Result<Map<String, Json>> {
     let mut document = Map::new();
-    let (whole, others): (Vec<_>, Vec<_>) = columns.iter().copied().partition(|(column, _)| column.path.is_empty());
+    let (whole, mut others): (Vec<_>, Vec<_>) = columns.iter().copied().partition(|(column, _)| column.path.is_empty());
+    others.sort_by_key(|(column, _)| column.path.matches('.').count());
     for (column, value) in whole {
         if let Some(value) = value {
             match json(column, value)? {

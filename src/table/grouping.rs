@@ -2,10 +2,10 @@
 //!
 //! The results are the same as SQL's:
 //!
-//! * A value that does not fit its column is an error, as it is if the row is read. Values of a key that do not fit are groups of their own.
-//!   For each other column that the statement reads, each group also has one document with a value that does not fit, if there is one. This
-//!   is omitted for columns where a condition proves that all values fit: an equality on `_id` or a field of the shard key, which cannot be
-//!   arrays.
+//! * A value that does not fit its column is an error, as it is if the row is read. Values of a key that do not fit are groups of their
+//!   own. For each other column that the statement reads, each group also has one document with a value that does not fit, if there is one.
+//!   This is omitted for columns where a condition proves that all values fit: an equality on `_id` or a field of the shard key, which
+//!   cannot be arrays.
 //! * Null and missing values form one group. Equal integers form one group whatever their types, and so do strings with the same bytes.
 //! * Sums of integers are computed in integers, and those of bigint in decimals of 34 digits; never in doubles. `avg` divides as numeric.
 //! * `min` and `max` are computed only for types that MongoDB and SQL order alike; strings only if SQL orders them by their bytes.
@@ -106,19 +106,18 @@ impl GroupScan {
         Ok(stages)
     }
 
-    /// The expression of a group's key: null and missing are one value. A single key is not wrapped in an object, which shards would make for each document.
+    /// The expression of a group's key: null and missing are one value, and undefined, which fits no column, is another one. A single key is
+    /// not wrapped in an object, which shards would make for each document.
     fn key(&self) -> Result<Json> {
         let columns = self.groups.keys.iter().map(|(number, _)| self.column(*number)).collect::<Result<Vec<_>>>()?;
-        let fields = || {
-            columns
-                .iter()
-                .enumerate()
-                .map(|(at, column)| (format!("k{at}"), json!({"$ifNull": [value_of(column), null]})))
+        let field = |(at, column): (usize, &&Column)| {
+            let value = value_of(column);
+            (format!("k{at}"), json!({"$cond": [{"$eq": [{"$type": value}, "missing"]}, null, value]}))
         };
         Ok(match *columns {
             [] => Json::Null,
             [column] => value_of(column),
-            _ => Json::Object(fields().collect()),
+            _ => Json::Object(columns.iter().enumerate().map(field).collect()),
         })
     }
 

@@ -28,7 +28,7 @@ use std::fmt::Write;
 
 /// The largest number of documents in a sample.
 const SAMPLE: i64 = 1000;
-/// The largest number of columns of a table that are found in the sample, together with those before them.
+/// A table that has this many columns gets no further ones from the sample.
 const MAX_COLUMNS: usize = 400;
 /// The length of the longest name, in bytes.
 const MAX_NAME: usize = 63;

@@ -16,6 +16,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::fdw::value::SqlValue;
 use crate::pg::fdw::{Modify, RowValues};
 use crate::router::writes::insert::{self, Storable};
+use docshard_core::error::sqlstate::NOT_NULL_VIOLATION;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::update::Style;
 use docshard_core::values::document::raw;
@@ -24,8 +25,9 @@ use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::LazyLock;
 
-/// The numbers of rows and bytes at which the rows that COPY has collected are inserted.
+/// COPY collects rows, and inserts them when there are this many.
 const COLLECTED_ROWS: usize = 2000;
+/// COPY also inserts the collected rows when they have this many bytes.
 const COLLECTED_BYTES: usize = 4 * 1024 * 1024;
 
 pub struct CollectionModify {
@@ -237,7 +239,16 @@ impl Modify for CollectionModify {
 
     fn update(&mut self, origin: &[u8], new: RowValues, is_read: bool) -> Result<Option<RowValues>> {
         let columns = self.columns(&new)?;
-        if columns.iter().any(|(column, _)| column.path.is_empty()) {
+        if let Some((whole, value)) = columns.iter().find(|(column, _)| column.path.is_empty()) {
+            // Nothing would be left of the document.
+            if value.is_none() {
+                return Err(error!(
+                    Kind::BadValue,
+                    "null value in the column \"{}\", which is the whole document", whole.name
+                )
+                .with_sqlstate(NOT_NULL_VIOLATION)
+                .with_hint("DELETE deletes rows."));
+            }
             let document = document::of_row(&columns, Nulls::Removed)?;
             return self.write(origin, Some((Json::Object(document), Style::Replacement)), &[], is_read);
         }

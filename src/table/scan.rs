@@ -123,7 +123,7 @@ impl CollectionScan {
         if let Some(order) = &self.order {
             options.insert("sort".to_owned(), order.clone());
         }
-        if let Some(limit) = limit.and_then(|limit| i64::try_from(limit).ok()) {
+        if let Some(limit) = self.limit_at_shards(limit).and_then(|limit| i64::try_from(limit).ok()) {
             options.insert("limit".to_owned(), limit.into());
         }
         if let Some(fields) = &self.fields {
@@ -138,6 +138,11 @@ impl CollectionScan {
             options.insert("collation".to_owned(), json!({"locale": "simple"}));
         }
         Ok(Some(Request { filter, options: Json::Object(options) }))
+    }
+
+    /// The limit that shards apply: none if rows may be omitted here, which would count there.
+    fn limit_at_shards(&self, limit: Option<u64>) -> Option<u64> {
+        limit.filter(|_| self.hiding.is_empty())
     }
 
     /// Starts the find of a request.
@@ -355,6 +360,7 @@ impl Scan for CollectionScan {
         let place = self.place()?;
         shown.extend((!is_empty).then(|| (format!("Filter at {place}"), sorting::readable(&filter))));
         shown.extend(self.order.as_ref().map(|order| (format!("Sort at {place}"), sorting::readable(order))));
+        let limit = self.limit_at_shards(limit);
         shown.extend(limit.map(|limit| (format!("Limit at {place}"), limit.to_string())));
         if verbose && let Some(fields) = &self.fields {
             shown.push(("Fields".to_owned(), fields.join(", ")));

@@ -1,4 +1,4 @@
-//! What the worker is doing: `pg_stat_activity` shows it, also while a shard does not let it go on.
+//! Shows in `pg_stat_activity` what the worker is doing, also while it waits for a shard.
 
 use crate::pg::error::Result;
 use crate::pg::process::{self, AT};
@@ -11,23 +11,23 @@ use std::time::Duration;
 /// How the texts begin.
 const PREFIX: &str = "docshard: ";
 
-/// How long the worker may wait for one shard before [`Activity::is_long`], unless half of `docshard.worker_timeout` is less.
+/// The time after which a wait for one shard counts as long ([`Activity::is_long`]), unless half of `docshard.worker_timeout` is less.
 const LONG: Duration = Duration::from_secs(60);
 
 /// What the worker of this database is doing.
 #[derive(Clone, Debug)]
 pub struct Activity {
     pub what: String,
-    /// the shard that it waits for
+    /// the shard that it waits for; None: it waits for none
     pub shard: Option<String>,
-    /// since when, as text
+    /// when it began, as text
     pub since: String,
-    /// the same, in seconds
+    /// how long ago it began, in seconds
     pub seconds: i64,
 }
 
 impl Activity {
-    /// True if the worker waits longer for a shard than it should. Moves may take longer.
+    /// True if the worker waits longer for a shard than it should. Never for moves, which may take long.
     pub fn is_long(&self) -> bool {
         self.shard.is_some()
             && !self.what.starts_with("moving")

@@ -24,19 +24,20 @@ use pgrx::pg_sys::Oid;
 use std::ffi::CStr;
 use std::time::{Duration, Instant};
 
-/// The interval at which it checks whether its database is being dropped: DROP DATABASE waits five seconds.
+/// The interval at which the worker checks whether its database is being dropped: DROP DATABASE waits five seconds for it.
 const POLL: Duration = Duration::from_secs(1);
 /// The interval of the [`DUTIES`], unless rounds are more frequent.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(10);
 /// The interval at which the sizes of collections are stored.
 const COUNT_INTERVAL: Duration = Duration::from_secs(60);
-/// The most numbered writes that a statement deletes, and the most such statements of a round at a shard.
+/// The most numbered writes that a statement deletes.
 const FORGOTTEN: i64 = 10_000;
+/// The most such statements of a round at a shard.
 const MAX_FORGETTING: usize = 100;
 /// The longest pause after failed rounds.
 const LONGEST_REST: Duration = Duration::from_secs(60);
 
-/// The interval at which it checks whether this database is the router, until that is known.
+/// The interval at which the worker checks whether this database is the router, until that is known.
 const UNSURE: Duration = Duration::from_millis(100);
 
 /// The lock timeout. A user who may write to a collection can lock its table for any time, which must not stop the worker.
@@ -45,9 +46,10 @@ const LOCK_PATIENCE: &CStr = c"2s";
 type Duty = (&'static str, &'static str, fn() -> Result<()>);
 
 /// The regular work besides balancing; each with its name in `balancer_status()` and the prefix of its errors.
-const DUTIES: [Duty; 8] = [
+const DUTIES: [Duty; 9] = [
     ("resolving transactions", "", || transactions::resolve_all().map(drop)),
     ("ending changes of layout", "", || resharding::recover().map(drop)),
+    ("handing over sampled statements", "", samples::hand_over),
     ("removing what moves have left", "", || migration::sweep().map(drop)),
     ("completing drops", "completing drops on shards that can be reached again: ", pending_drops::finish),
     ("changing passwords", "changing passwords: ", rotation::finish),
@@ -71,7 +73,8 @@ pub(super) fn run(database: Oid) {
     process::leave(database);
 }
 
-/// True if this database is a router with other shards, has moves or transactions to finish, or documents that expire.
+/// True if this database is a router with other shards; if it has moves, changes of layout, transactions or index builds to finish; if it
+/// has documents, numbered writes or sampled statements that expire; or if statements are sampled.
 fn has_work() -> Result<bool> {
     if !enter() {
         return Ok(false);
@@ -111,7 +114,7 @@ fn serve(database: Oid) {
             continue;
         }
         activity::show("advancing the counters of shards");
-        // First, as it detects that this database is an old copy of the router.
+        // This comes first, because it detects that this database is an old copy of the router.
         pulse.beat();
         if !may_act(database, &mut logged, &mut keeper) {
             continue;
@@ -158,7 +161,7 @@ fn pause(interval: Duration, failures: u32, wish: Option<Duration>) -> Duration 
     wish.map_or(rest, |wish| if failures == 0 { wish } else { rest.max(wish) })
 }
 
-/// `counted`: when sizes were last noted.
+/// Performs the [`DUTIES`], and every [`COUNT_INTERVAL`] those that are done less often. `counted` is the last time of the latter.
 fn fulfil_duties(counted: &mut Option<Instant>) {
     for (name, what, duty) in DUTIES {
         activity::show(name);
@@ -194,7 +197,7 @@ fn forget_numbered_writes() {
 }
 
 /// True if this database is its cluster's router: it has no other shards, or its keeper has found no other router. `logged` is
-/// the last reason against it that was logged.
+/// the last logged reason why it is not.
 fn may_act(database: Oid, logged: &mut Option<String>, keeper: &mut Keeper) -> bool {
     let look = || Ok((identity::standing()?, is_alone()?));
     let (why, alone) = match transaction::run(look) {

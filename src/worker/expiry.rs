@@ -1,8 +1,8 @@
 //! Deletes expired documents from time to time: see `router::expiry`. Each index gets one delete in a transaction of its own.
 //!
-//! The worker also ends the transactions that a delete may wait for. So each delete has a deadline, which increases with each
-//! failure, up to `docshard.worker_timeout`. After a failure, one delete takes the documents that expired long ago, the next ones those
-//! that expired later: what they have deleted stays deleted though a later one fails.
+//! A delete may wait for a transaction that this same worker must end. So each delete has a deadline, which increases with each
+//! failure, up to `docshard.worker_timeout`. After a failure, several deletes follow one another, by age: the first one takes the documents
+//! that expired long ago. If a later one fails, the deletes before it are committed.
 
 use super::activity;
 use super::own_process::report;
@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 /// The initial time limit of a delete, in milliseconds, unless `docshard.worker_timeout` is less.
 const PATIENCE: i64 = 10_000;
 
-/// The number of parts before the last one, after a failure. The first one takes what expired 17 years ago (two to the power of 29 seconds), each
-/// next one what expired half as long ago.
+/// After a failure, the number of deletes before the last one. The first takes what expired at least 17 years ago (two to the power of 29
+/// seconds), each next one what expired at least half as long ago.
 const AGES: u32 = 30;
 
 pub(super) struct Expiry {
@@ -29,13 +29,13 @@ pub(super) struct Expiry {
     has_failed: bool,
 }
 
-/// Deletes the documents that have expired by an index, in parts by age if `in_parts`. Logs an error. Returns false after an error, unless
-/// it is that of a shard which is known to be silent.
+/// Deletes the documents that have expired by an index; if `in_parts` is true, by several deletes, the oldest documents first. Logs an
+/// error, and returns false; but true if a shard is silent and this is known.
 fn delete(index: &Expiring, patience: i64, in_parts: bool) -> bool {
     let ages = (0..if in_parts { AGES } else { 0 }).rev().map(|power| 1000_i64 << power);
     for age in ages.chain(std::iter::once(0)) {
         activity::show("deleting expired documents");
-        // The deadline comes first: a shard that deletes many documents has not failed.
+        // The limit is later than the deadline: a shard that deletes many documents has not failed.
         let _limit = hung::limit(Duration::from_millis(patience.unsigned_abs()) + hung::worker_timeout());
         let deleted = transaction::run(|| {
             let _deadline = Deadline::after(patience);

@@ -19,7 +19,7 @@ pub(super) const KIND: &str = "docshard gateway";
 /// The time between two looks at the program.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// The time after its end until it is started again.
+/// The time from the end of the program until it is started again.
 const PAUSE: Duration = Duration::from_secs(5);
 
 static LISTEN: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(None);
@@ -61,7 +61,7 @@ pub(super) fn is_wanted() -> bool {
     !value(&LISTEN).is_empty()
 }
 
-/// The program and its arguments.
+/// Returns the program and its arguments, by the present settings.
 fn configured() -> (PathBuf, Vec<String>) {
     let binary = match value(&BINARY) {
         // A server that was started by a relative path has it in full here.
@@ -79,7 +79,8 @@ fn configured() -> (PathBuf, Vec<String>) {
     (binary, arguments)
 }
 
-/// The connection string of this server: over TCP, if it listens at a local address, as `pg_hba.conf` often demands no password of sockets.
+/// Returns a connection string for this server. It uses TCP if the server listens at a local address: `pg_hba.conf` often demands no
+/// password from connections over a socket.
 fn own_address() -> String {
     let setting = |name: &CStr| settings::current(name).unwrap_or_default();
     let local = ["*", "0.0.0.0", "localhost", "127.0.0.1"];

@@ -49,11 +49,12 @@ const SETTINGS: &str = "SELECT pg_catalog.set_config(name, value, false) FROM (V
 /// The connection timeout of a host, in seconds.
 const CONNECT_S: u32 = 3;
 
-/// The longest time of a statement. With [`CONNECT_S`], [`CONNECT`] and [`ENDING`] it bounds how long a shard delays the others: less than the
-/// silence after which they give the lock to another router.
+/// The longest time of a statement. Together with [`CONNECT_S`], [`CONNECT`] and [`ENDING`] it bounds how long a shard delays the others.
+/// That must be less than the silence after which the others give the lock to another router.
 const STATEMENT: Duration = Duration::from_secs(3);
 
-/// A shard that has taken longer to connect gets no other sessions ended.
+/// If connecting to a shard has taken longer than this, the sessions of other routers there are not ended, and the connection is tried
+/// again later.
 const CONNECT: Duration = Duration::from_secs(3);
 
 /// How long sessions of another router may take to end.
@@ -92,7 +93,7 @@ struct Kept {
     /// After a failure, the time of the next attempt.
     due: Option<Instant>,
     logged: String,
-    /// Sessions of another router may go on at the shard, though its epoch is this router's.
+    /// Sessions of another router may go on at the shard, although the shard has this router's epoch.
     must_end_others: bool,
     /// This process holds [`Tag::Kept`] for the shard.
     is_kept: bool,
@@ -113,7 +114,7 @@ pub(super) fn run(database: Oid) {
     if !matches!(transaction::run(mine), Ok(true)) {
         return;
     }
-    // A shard that answers slowly must not keep it from renewing the locks at others.
+    // A shard that answers slowly must not keep this process from renewing the locks at others.
     let _limit = hung::limit(STATEMENT);
     let (began, mut shards, mut is_free, mut logged) = (Instant::now(), Shards::new(), false, String::new());
     while !process::is_being_dropped(database) {
@@ -199,7 +200,7 @@ fn update(shards: &mut Shards) -> Result<Option<Coordinator>> {
         let id = shard.id;
         let new = || Kept { name: shard.name.clone(), server, ..Kept::default() };
         let kept = shards.entry(id).or_insert_with(new);
-        // A shard gets another epoch when a session is opened.
+        // If this router's epoch has changed, the session is opened again: that gives the shard the new epoch.
         if kept.session.as_ref().is_some_and(|session| !session.is_usable() || kept.epoch != router.epoch) {
             kept.is_kept = hold(Tag::Kept(id), kept.is_kept, false);
             *kept = Kept { must_end_others: kept.must_end_others, ..new() };
@@ -282,7 +283,7 @@ fn lose(kept: &mut Kept) -> LockAnswer {
     LockAnswer::Unreachable
 }
 
-/// Asks for the lock, which also shows the shard that this router is alive.
+/// Asks for the lock, unless an answer is still due. This also shows the shard that this router is alive.
 fn ask(kept: &mut Kept) {
     let (Some(session), None) = (&mut kept.session, kept.asked) else { return };
     let silence = i64::try_from(patience().mul_f64(SILENCE).as_millis()).unwrap_or(i64::MAX);

@@ -12,7 +12,7 @@ const FIRST_REST: Duration = Duration::from_secs(1);
 const LONGEST_REST: Duration = Duration::from_secs(60);
 /// If a worker has lived this long, the next interval is short again.
 const LONG_LIFE: Duration = Duration::from_secs(60);
-/// The longest time for which a worker that has not decided whether it has work delays other databases.
+/// The longest time for which a worker delays the start of others: until it has decided whether it has work.
 const MAX_DECISION: Duration = Duration::from_secs(10);
 
 struct Database {

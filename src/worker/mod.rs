@@ -1,10 +1,10 @@
 //! The background workers: one launcher for each server, and one worker for each database that is a router.
 //!
 //! * The *launcher* has no database. At intervals it starts a worker in each database, which ends at once if it has no work. The
-//!   intervals double up to a minute; `add_shard` and `start_balancer` wake the launcher.
-//!   The launcher also starts the process that runs the gateway, if the server is configured to have one.
-//! * A *worker* stays while its database is a router with other shards, has documents or numbered writes that expire, or has unfinished moves or
-//!   transactions. It starts the database's *keeper*, whose locks show that this database is its cluster's router; then it
+//!   intervals double up to a minute; changes that may give a worker work, such as `add_shard`, wake the launcher. The launcher also starts
+//!   the process that runs the gateway, if the server is configured to have one.
+//! * A *worker* stays while its database is a router with other shards, has documents or numbered writes that expire, or has unfinished
+//!   moves or transactions. It starts the database's *keeper*, whose locks show that this database is its cluster's router; then it
 //!   advances each shard's counter, resolves transactions, recovers migrations, deletes expired documents and balances. It ends
 //!   for DROP DATABASE.
 //!
@@ -27,10 +27,12 @@ use docshard_core::error::{Kind, error};
 use pgrx::pg_sys;
 use std::time::Duration;
 
-/// The default of a preloaded server: the move of a chunk needs one on each side, a multi-shard transaction one on each shard.
+/// The default of `max_prepared_transactions` on a server that preloads docshard. The move of a chunk needs one on each of its two shards,
+/// a multi-shard transaction one on each shard.
 const MAX_PREPARED: &std::ffi::CStr = c"64";
 
-/// The default of a preloaded server: PostgreSQL's own workers, the launcher, and a worker and a keeper for a few databases.
+/// The default of `max_worker_processes` on a server that preloads docshard: enough for PostgreSQL's own workers, the launcher, and a
+/// worker and a keeper for a few databases.
 const MAX_WORKERS: &std::ffi::CStr = c"16";
 
 /// Called from `_PG_init`.
@@ -72,9 +74,4 @@ pub fn require_preloaded() -> Result<()> {
     }
     Err(error!(Kind::IllegalOperation, "docshard's background worker does not run on this server")
         .with_hint("Add docshard to shared_preload_libraries and restart the server."))
-}
-
-/// Wakes the workers when the current transaction has committed.
-pub fn wake_at_commit() {
-    process::wake_at_commit();
 }

@@ -70,7 +70,8 @@ impl Beat {
         }
     }
 
-    /// Returns the reason if the shard is refused.
+    /// Reads the answer if it has arrived, and starts the next advance if it is due. Returns the reason if the shard is refused; otherwise
+    /// None.
     fn step(&mut self, shard: &Rc<Shard>, interval: Duration) -> Result<Option<String>> {
         if self.session.as_ref().is_some_and(|session| !session.is_usable()) {
             // What another server than the shard's has committed must not be recorded.
@@ -86,7 +87,7 @@ impl Beat {
         }
         self.began = Some(Instant::now());
         if self.session.is_none() {
-            // Before that, the position may be another router's, which the keeper has yet to replace.
+            // Until then, the shard may still belong to another router, which the keeper has yet to replace.
             if !transaction::run(|| Ok(identity::may_finish(shard.id)))? {
                 self.began = None;
                 return Ok(None);

@@ -40,7 +40,8 @@ pub use release::Release;
 
 use std::time::{Duration, Instant};
 
-/// True for `make test-all`, which takes its time: tests with thousands of cases then do all of them instead of a sample, and long ones run.
+/// True for `make test-all`, which takes its time: tests with thousands of cases then do all of them instead of a sample, and long ones
+/// run.
 pub fn is_thorough() -> bool {
     std::env::var_os("DOCSHARD_THOROUGH").is_some()
 }

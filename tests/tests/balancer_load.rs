@@ -15,7 +15,7 @@ fn cluster() -> Cluster {
     run(
         &cluster.router,
         &format!(
-            "SELECT docshard.set_setting('balancer_interval_ms', '200'); SELECT docshard.remove_shard('local'); \
+            "SELECT docshard.set_setting('balancer_interval_ms', '200'); SELECT docshard.set_setting('load_delay_s', '1'); SELECT docshard.remove_shard('local'); \
              SELECT docshard.enable_sharding('t', 'shard0'); SELECT docshard.shard_collection('{NS}', '{{\"k\": 1}}'); \
              SELECT docshard.insert_select('{NS}', $$SELECT jsonb_build_object('_id', i, 'k', i, 'n', 0) FROM generate_series(1, {DOCUMENTS}) i$$)"
         ),

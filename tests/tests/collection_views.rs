@@ -208,7 +208,7 @@ fn views_are_read_while_they_are_changed_and_dropped() {
     });
 }
 
-/// `$$NOW` is one time, also where only a view names it that is read for each document.
+/// `$$NOW` is one time in a statement, also if only a view names it, and the statement reads the view once for each document.
 #[test]
 fn a_view_has_the_time_of_its_statement() {
     let cluster = cluster();

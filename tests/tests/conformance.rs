@@ -1,5 +1,6 @@
 //! MongoDB's semantics by example: every case of the public regression suite, run unsharded, and sharded by hash, sharded by
-//! range or with indexes, of which `make test` takes one for each case; with `CONFORMANCE_COMMANDS=1` also unsharded through `run_command` alone.
+//! range or with indexes, of which `make test` takes one for each case; with `CONFORMANCE_COMMANDS=1` also unsharded through `run_command`
+//! alone.
 //!
 //! `tests/conformance/documents.txt` lists the cases that are expected to fail, with reasons. The tables are written to
 //! `target/conformance-documents.txt`. `CONFORMANCE=part-of-an-id` runs only some cases, and prints their answers.

@@ -151,8 +151,8 @@ fn chosen(cluster: &Cluster) -> usize {
     cluster.router.log_tail(1_000_000).matches("was chosen to end a deadlock").count()
 }
 
-/// The session of a single update holds a lock at the router, for which the transaction waits that it waits for. With `delay` the
-/// cancel of the update needs longer to reach the shard, and its answer the router, than a client waits for the effect of its cancel.
+/// A single update waits at a shard for a transaction, which waits for a lock that the update's session holds at the router. With `delay`,
+/// the update's cancel and its answer need longer than a client waits for the effect of a cancel.
 fn single_update_with_a_lock(delay: Duration) {
     let cluster = cluster();
     let proxy = Proxy::before(cluster.shards[0].port);

@@ -44,8 +44,8 @@ fn a_shard_with_an_epoch_that_none_can_have_decides_nothing() {
     }
 }
 
-/// The highest epoch that a take-over accepts, and what it may add to it, tell the former router that it was replaced; and so do higher ones
-/// that other take-overs may have added. A forced take-over ends that.
+/// A router takes itself for replaced at each epoch that a take-over may write: up to the highest one that it accepts and what it adds, and
+/// above that after several take-overs. A forced take-over makes this router the cluster's again.
 #[test]
 fn an_epoch_that_a_take_over_may_write_is_seen_by_the_former_router() {
     for steps in [65, 70, 1000, 2000, 16_000] {
@@ -77,7 +77,7 @@ fn an_epoch_that_a_take_over_may_write_is_seen_by_the_former_router() {
     }
 }
 
-/// The epoch that a take-over writes after a report that is just believed, an older copy of the router never lowers.
+/// A take-over writes an epoch above the highest report that it believes. An older copy of the router never lowers that epoch.
 #[test]
 fn an_older_copy_does_not_lower_what_a_take_over_has_written() {
     let cluster = cluster();

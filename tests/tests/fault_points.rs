@@ -2,8 +2,8 @@
 //! the chunk is completely on one shard, no document is missing or duplicated, leftovers are cleaned up automatically, and a
 //! later move succeeds.
 //!
-//! In `make test` a test has two of its kinds of accidents at a point, and others at the next point. `make test-all` has all kinds at each point, and
-//! moves a large chunk, too, with one kind of accident at each point; `DOCSHARD_FAULT_ROWS=100000` makes all of them do so.
+//! In `make test` a test has two of its kinds of accidents at a point, and others at the next point. `make test-all` has all kinds at each
+//! point, and moves a large chunk, too, with one kind of accident at each point; `DOCSHARD_FAULT_ROWS=100000` makes all of them do so.
 
 use docshard_tests::faults::names;
 use docshard_tests::moving::{Moving, PATIENCE};

@@ -1,5 +1,6 @@
-//! Writes to foreign tables over collections on several shards: random statements do the same as on plain tables, whatever parts, triggers and values that
-//! do not fit there are; what another transaction changes in between is not lost; and the owner of a table gets no more than its own rights.
+//! Writes to foreign tables over collections on several shards: random statements do the same as on plain tables, whatever parts, triggers
+//! and values that do not fit there are; what another transaction changes in between is not lost; and the owner of a table gets no more
+//! than its own rights.
 
 use docshard_tests::logins::sqlstate_of;
 use docshard_tests::{Cluster, is_thorough, wait_until};
@@ -372,7 +373,7 @@ fn concurrent_updates_through_parents_and_views_are_not_lost() {
     assert_eq!(values, "15 0, 15 0, 30 30, 15 0, 60 30, 15 0");
 }
 
-/// Who may change what a foreign table stands for gets by others' use of it only what it may read and write itself.
+/// A foreign table's owner, who chooses the collection, gets by others' use of the table only what the owner may read and write.
 #[test]
 fn a_tables_owner_needs_the_rights_too() {
     let cluster = Cluster::spread(NS);

@@ -1,5 +1,5 @@
-//! Foreign tables over collections on several shards: nobody reads or writes through one what it may not; scans, joins by batches and samples end early, restart and
-//! are whole; and concurrent writes are not lost.
+//! Foreign tables over collections on several shards: nobody reads or writes through one what it may not; scans, joins by batches and
+//! samples may end early and restart, and are complete; and concurrent writes are not lost.
 
 use docshard_tests::Cluster;
 use docshard_tests::logins::sqlstate_of;

@@ -1,5 +1,5 @@
-//! Foreign tables over collections on several shards: planning asks no shard, plans with parallel parts read the catalog, and no role learns by another one's statements, or by a view,
-//! what it may not read.
+//! Foreign tables over collections on several shards: planning asks no shard, plans with parallel parts read the catalog, and no role
+//! learns by another one's statements, or by a view, what it may not read.
 
 use docshard_tests::Cluster;
 use docshard_tests::logins::sqlstate_of;
@@ -163,7 +163,8 @@ fn no_role_reads_config_by_the_statements_of_another_one() {
     assert_eq!(sqlstate_of(&mut pool, "SELECT doc FROM reader.collections"), "42501");
 }
 
-/// A row whose value does not fit the condition of a view with `security_barrier` is not visible; its error would say that the reader's condition holds for it.
+/// A row whose value does not fit the condition of a view with `security_barrier` is not visible; its error would say that the reader's
+/// condition holds for it.
 #[test]
 fn a_value_that_does_not_fit_the_condition_of_a_view_hides_its_row() {
     let cluster = Cluster::spread(NS);

@@ -1,5 +1,5 @@
-//! Random statements over foreign tables, whose collections are on several shards, return the same as over plain tables with the same rows, also while
-//! chunks move.
+//! Random statements over foreign tables, whose collections are on several shards, return the same as over plain tables with the same rows,
+//! also while chunks move.
 
 use docshard_tests::{Cluster, is_thorough};
 use fastrand::Rng;

@@ -118,6 +118,30 @@ fn a_refusal_names_the_function_for_what_was_tried() {
     }
 }
 
+/// What a cancelled REINDEX CONCURRENTLY leaves can be dropped as PostgreSQL's manual says; the index itself cannot.
+#[test]
+fn what_a_cancelled_reindex_leaves_can_be_dropped() {
+    let cluster = Cluster::spread("test.c");
+    let (router, shard) = (&cluster.router, &cluster.shards[0]);
+    router.psql("SELECT docshard.insert_many('test.c', array_agg(jsonb_build_object('_id', n, 'k', n))) FROM generate_series(1, 300) AS n");
+    router.psql("SELECT docshard.create_index('test.c', '{\"n\": 1}')");
+    let table: String = router.value("SELECT \"table\" FROM docshard.collections WHERE namespace = 'test.c'");
+    let index: String = router.value("SELECT 'docshard_data.i' || id FROM docshard_catalog.indexes WHERE name = 'n_1'");
+    let mut writer = shard.client();
+    writer.batch_execute(&format!("BEGIN; LOCK TABLE {table} IN ROW EXCLUSIVE MODE")).expect("a writer");
+    let mut client = shard.client();
+    client.batch_execute("SET statement_timeout = '1s'").expect("a session");
+    for one in [index.clone(), format!("{table}_pkey")] {
+        client.batch_execute(&format!("REINDEX INDEX CONCURRENTLY {one}")).expect_err("it waits for the writer");
+        let (code, message, _) = failure(shard, &format!("DROP INDEX CONCURRENTLY {one}"));
+        assert_eq!(code, "2BP01", "{message}");
+    }
+    writer.batch_execute("COMMIT").expect("it ends");
+    for one in [index, format!("{table}_pkey")] {
+        shard.psql(&format!("DROP INDEX CONCURRENTLY {one}_ccnew"));
+    }
+}
+
 /// A table that became a member of another extension while the guard was disabled is reported, and can be taken out.
 #[test]
 fn a_table_in_another_extension_is_reported() {

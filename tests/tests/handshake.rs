@@ -146,7 +146,7 @@ fn a_shard_pulls_from_the_donor_that_is_meant_only() {
     check(&cluster, 30);
 }
 
-/// The first statement of a session needs as many round trips to a shard as a client that logs in there and asks itself.
+/// The first statement of a session needs as many round trips to a shard as a client that logs in there and sends it.
 #[test]
 fn the_handshake_costs_no_round_trip() {
     let cluster = cluster();

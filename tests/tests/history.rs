@@ -100,7 +100,7 @@ fn nothing_is_lost_whatever_accident_happens_during_a_change_of_layout() {
     assert!(steps.len() >= 4, "{:?}", run.injected);
 }
 
-/// As [`soak`], for changes of layout.
+/// Like [`soak`], for changes of layout.
 #[test]
 #[ignore = "runs as long as it is told to: make soak SECONDS=600"]
 fn soak_of_layouts() {

@@ -180,7 +180,7 @@ fn statements() -> Vec<String> {
 
 type Edit = fn(&mut Row);
 
-/// Changes of a row's columns (true), and those of its values, which not all types of columns exclude.
+/// Changes of a row. True: of its columns, which statements refuse; false: of values, which some types of columns accept.
 fn changes() -> Vec<(bool, &'static str, Edit)> {
     let columns: [(&str, Edit); 7] = [
         ("the first column is NULL", |row| row[..1].fill(None)),
@@ -520,7 +520,7 @@ fn workers_and_reports_survive_the_attacks() {
     }
 }
 
-/// With TLS, too: a shard whose superuser has replaced a function, and documents of some length.
+/// Limits hold over TLS, too: a shard's superuser has replaced a function, and long documents are read.
 #[test]
 fn long_messages_over_tls() {
     let cluster = Cluster::secure_servers(1);

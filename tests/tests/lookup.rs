@@ -85,7 +85,7 @@ fn pipelines() -> Vec<Value> {
     ]
 }
 
-/// The results as texts, in an order of their own: most pipelines leave it open, also that of the elements of results.
+/// The results as texts, sorted, with the elements of arrays sorted, too: most pipelines leave both orders open.
 fn sorted(results: Vec<Value>) -> Vec<String> {
     fn order(value: &mut Value, inside: bool) {
         match value {

@@ -268,7 +268,7 @@ fn readers_see_old_or_new() {
     });
 }
 
-/// More documents than a batch has, over a reading of the collection itself and over what fails at its end.
+/// A pipeline over more documents than a batch has may fail at its last document, or read the target itself.
 #[test]
 fn out_is_all_or_nothing() {
     let (_cluster, mut client) = cluster();

@@ -94,8 +94,8 @@ fn per_document_stage(rng: &mut Rng) -> Value {
     }
 }
 
-/// The stages' documents in an order without ties: by these fields, and by the arrays that stages unwind. Those which they do not unwind would
-/// lie side by side in a document, which no order may have.
+/// A sort of the stages' documents without ties: by these fields, and by the arrays that the stages unwind. A sort by two arrays that are
+/// not unwound would be an error.
 fn order(stages: &[Value], fields: &[(&str, i32)]) -> Value {
     let mut order: serde_json::Map<String, Value> =
         fields.iter().map(|(name, direction)| ((*name).to_owned(), json!(direction))).collect();

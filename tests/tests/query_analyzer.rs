@@ -133,15 +133,22 @@ fn samples_stay_with_administrators_and_go_with_their_collection() {
     }
     client.batch_execute("RESET ROLE").unwrap();
     assert_eq!(samples(&cluster, 2).len(), 2);
-    // A change of layout keeps them, and goes on.
+    // A change of layout keeps them, and goes on. While writers wait for it, it does nothing to samples: there may be many.
+    let mut locking = router.client();
+    locking.batch_execute("BEGIN; LOCK TABLE docshard_catalog.sampled_statements IN SHARE MODE").unwrap();
     run(&cluster, &format!("SELECT docshard.reshard_collection('{NS}', '{{\"n\": 1, \"k\": 1}}')"));
+    let analysed: Value = router.value(&format!(
+        "SELECT docshard.analyze_shard_key('{NS}', '{{\"k\": 1}}', '{{\"keyCharacteristics\": false}}') #> '{{readDistribution,sampleSize,total}}'"
+    ));
+    assert_eq!(analysed, 2);
+    locking.batch_execute("COMMIT").unwrap();
     paced(&mut client, &find);
     assert_eq!(samples(&cluster, 3).len(), 3);
-    let of: i64 = router.value(&format!(
+    let of = format!(
         "SELECT count(*) FROM docshard_catalog.sampled_statements s JOIN docshard_catalog.collections c ON c.id = s.collection_id \
          WHERE c.namespace = '{NS}'"
-    ));
-    assert_eq!(of, 3);
+    );
+    wait_until("all belong to the new layout", LONG, || router.value::<i64>(&of) == 3);
     // Old ones are forgotten; a changed setting makes the worker look.
     run(&cluster, "UPDATE docshard_catalog.sampled_statements SET at = at - interval '6 days'");
     run(&cluster, "SELECT docshard.set_setting('samples_days', '5')");
@@ -176,11 +183,21 @@ fn a_configuration_is_checked() {
         let detail = error.as_db_error().and_then(|error| error.detail()).unwrap_or_default().to_owned();
         assert!(detail.contains(wanted), "{ns} {options}: {error:?}");
     }
-    let command = format!(r#"{{"configureQueryAnalyzer": "{NS}", "mode": "full", "samplesPerSecond": 5}}"#);
-    let reply: Value = cluster.router.value(&format!("SELECT docshard.run_command('admin', '{command}')"));
+    let run = |rate: f64| -> Value {
+        let command = format!(r#"{{"configureQueryAnalyzer": "{NS}", "mode": "full", "samplesPerSecond": {rate}}}"#);
+        cluster.router.value(&format!("SELECT docshard.run_command('admin', '{command}')"))
+    };
+    let reply = run(5.0);
     assert_eq!(reply["ok"], 1.0, "{reply}");
     assert_eq!(reply["oldConfiguration"]["mode"], "off");
-    assert_eq!(reply["newConfiguration"]["samplesPerSecond"], 5.0);
+    // The rate is shown as it was given.
+    let mut before = 5.0;
+    for rate in [5.0, 51.0, 700.0, 1000.0, 0.5, 3.0] {
+        let reply = run(rate);
+        let shown = ["oldConfiguration", "newConfiguration"].map(|which| reply[which]["samplesPerSecond"].as_f64());
+        assert_eq!(shown, [Some(before), Some(rate)], "{reply}");
+        before = rate;
+    }
 }
 
 /// The analysis of a key by statements that were sampled, and who may ask for it.

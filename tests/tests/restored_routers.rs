@@ -122,7 +122,16 @@ fn a_table_that_the_catalog_does_not_know_is_an_orphan() {
 
 /// The backup is from the point `from` of a move. The lost router went on with it until `point`; then the backup is started in its place.
 fn older_files_in_a_move(from: &'static str, point: &'static str) -> Cluster {
-    let mut cluster = cluster(2);
+    older_files_of(cluster(2), from, point, |_| ()).0
+}
+
+/// As [`older_files_in_a_move`]; `meanwhile` is called before the lost router ends.
+fn older_files_of<T>(
+    mut cluster: Cluster,
+    from: &'static str,
+    point: &'static str,
+    meanwhile: impl FnOnce(&Cluster) -> T,
+) -> (Cluster, T) {
     // The counters would show that the catalog is older.
     cluster.router.psql("SELECT docshard.set_setting('shard_count_interval_ms', '60000')");
     cluster.router.arm(from, Fault::Pause);
@@ -132,12 +141,13 @@ fn older_files_in_a_move(from: &'static str, point: &'static str) -> Cluster {
     cluster.router.arm(point, Fault::Pause);
     cluster.router.release(from);
     cluster.router.await_fault(point);
+    let kept = meanwhile(&cluster);
     cluster.router.restore(backup);
     moving.join().expect("it ends").expect_err("the router is gone");
-    cluster
+    (cluster, kept)
 }
 
-/// As [`older_files_in_a_move`], and the router takes the cluster over.
+/// Like [`older_files_in_a_move`], and the router takes the cluster over.
 fn restored_in_a_move(from: &'static str, point: &'static str) -> (Cluster, Value) {
     let cluster = older_files_in_a_move(from, point);
     let taken = take_over(&cluster);
@@ -178,8 +188,8 @@ fn a_move_that_a_lost_router_has_decided_is_completed() {
     cluster.router.psql(&insert(103));
 }
 
-/// The router fails over to a standby that lacks its last commits, or starts from a copy of its files: it has begun the move itself, but not in
-/// this server.
+/// The router fails over to a standby that lacks its last commits, or starts from a copy of its files: it has begun the move itself, but
+/// not in this server.
 #[test]
 fn a_move_that_a_former_server_of_the_router_has_decided_is_completed() {
     for (from, point) in [
@@ -209,6 +219,158 @@ fn a_move_that_a_former_server_of_the_router_has_only_prepared_is_aborted() {
         move_chunk(&mut cluster.router.client(), 100, "shard1").expect("a move");
         assert_eq!((count(&cluster), there(&cluster.shards[1])), (7, 4));
     }
+}
+
+/// The router is restarted while a shard is down: the other one shows that the move is not decided.
+#[test]
+fn a_running_move_is_aborted_by_a_restarted_router_while_one_shard_is_down() {
+    for down in [0, 1] {
+        let mut cluster = cluster(2);
+        cluster.router.arm("move.cloned", Fault::Pause);
+        let moving = start_move(&cluster, 100, "shard1");
+        cluster.router.await_fault("move.cloned");
+        cluster.router.crash();
+        cluster.shards[down].crash();
+        moving.join().expect("it ends").expect_err("the router is gone");
+        cluster.router.start();
+        cluster.router.clear_faults();
+        let state = "SELECT state FROM docshard_catalog.migrations WHERE id = 1";
+        wait_until("the move is aborted", PATIENCE, || {
+            recover(&cluster);
+            cluster.router.value::<String>(state) != "running"
+        });
+        cluster.router.psql(&format!("SELECT docshard.split_at('{NS}', '{{\"k\": 101}}')"));
+        cluster.shards[down].start();
+        assert_eq!(await_end(&cluster), "aborted");
+        assert_eq!((count(&cluster), there(&cluster.shards[0])), (6, 6));
+    }
+}
+
+/// The former server may only have been frozen: its sessions at the shards end before the router judges its move.
+#[test]
+fn sessions_of_a_former_server_s_move_end_before_it_is_judged() {
+    let (cluster, session) = older_files_of(cluster(2), "move.cloned", "move.recipient_prepared", |cluster| {
+        let donor = &cluster.shards[0];
+        let name: String = donor.value("SELECT 'docshard m ' || cluster_id || ' 1' FROM docshard_data.node");
+        // The router cannot end a superuser's session.
+        let mut session = donor.client();
+        session.batch_execute(&format!("SET application_name = '{name}'")).expect("a session of the move");
+        session
+    });
+    cluster.router.clear_faults();
+    let error = "SELECT coalesce(error, '') FROM docshard_catalog.migrations WHERE state = 'running'";
+    wait_until("it is looked at", PATIENCE, || {
+        recover(&cluster);
+        !cluster.router.value::<String>(error).is_empty()
+    });
+    assert_eq!(prepared(&cluster.shards[1]), 1, "the session might still prepare the donor's part");
+    drop(session);
+    assert_eq!(await_end(&cluster), "aborted");
+    assert_eq!((count(&cluster), there(&cluster.shards[0])), (6, 6));
+}
+
+/// The router fails over to a standby that does not even have the move's row. What the move has prepared may be the only copy of documents.
+#[test]
+fn what_an_unknown_move_of_a_former_server_has_prepared_stays() {
+    let mut cluster = cluster(2);
+    cluster.router.psql("SELECT docshard.set_setting('shard_count_interval_ms', '60000')");
+    let backup = cluster.router.backup();
+    cluster.router.arm("move.donor_committed", Fault::Pause);
+    let moving = start_move(&cluster, 100, "shard1");
+    cluster.router.await_fault("move.donor_committed");
+    cluster.router.restore(backup);
+    moving.join().expect("it ends").expect_err("the router is gone");
+    let error = "SELECT coalesce(string_agg(error, ' '), '') FROM docshard.health";
+    let gid: String = cluster.shards[1].value("SELECT gid FROM pg_prepared_xacts");
+    wait_until("it is reported", PATIENCE, || {
+        recover(&cluster);
+        cluster.router.value::<String>(error).contains(&gid)
+    });
+    // Another move gets another number, and so cannot end it.
+    let _ = move_chunk(&mut cluster.router.client(), 1, "shard1");
+    assert_eq!((prepared(&cluster.shards[1]), there(&cluster.shards[0])), (1, 3));
+    let refused = adopt(&cluster, "shard0").expect_err("documents may be hidden");
+    assert!(refused.message().contains(&gid), "{refused:?}");
+    assert!(refused.hint().unwrap_or_default().contains("COMMIT PREPARED"), "{refused:?}");
+    end_prepared("COMMIT", &cluster.shards[1]);
+    adopt(&cluster, "shard0").expect("the catalog follows");
+    assert_sound(&cluster, 6, [3, 3]);
+}
+
+/// Has the router bring a shard and its catalog together.
+fn adopt(cluster: &Cluster, shard: &str) -> Result<Value, Box<postgres::error::DbError>> {
+    let sql = format!("SELECT docshard.accept_shard('{shard}', '{{\"adopt\": true}}')::json");
+    let answer = cluster.router.client().query_one(&sql, &[]);
+    answer.map(|row| row.get(0)).map_err(|e| Box::new(e.as_db_error().expect("an error of the server").clone()))
+}
+
+/// The catalog and the shards agree, and the collection works.
+fn assert_sound(cluster: &Cluster, documents: i64, at_shards: [i64; 2]) {
+    assert_eq!((count(cluster), [0, 1].map(|n| there(&cluster.shards[n]))), (documents, at_shards));
+    let checked: Value = cluster.router.value(&format!("SELECT docshard.check_collection('{NS}')"));
+    assert!(checked["violations"].as_array().is_none_or(Vec::is_empty), "{checked}");
+    for k in [0, 99, 150, 300] {
+        cluster.router.psql(&format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": {}, \"k\": {k}}}')", 1000 + k));
+    }
+    assert_eq!(count(cluster), documents + 4);
+    for to in ["shard0", "shard1"] {
+        move_chunk(&mut cluster.router.client(), 100, to).expect("a move");
+    }
+    assert_eq!(count(cluster), documents + 4);
+}
+
+/// The lost router has moved a part of a chunk, of which the catalog has no row: see the functions that are called.
+fn with_a_lost_move(taken_over: bool) -> Cluster {
+    let mut cluster = cluster(2);
+    cluster.router.psql("SELECT docshard.set_setting('shard_count_interval_ms', '60000')");
+    let backup = cluster.router.backup();
+    cluster.router.psql(&format!("SELECT docshard.split_at('{NS}', '{{\"k\": 101}}')"));
+    move_chunk(&mut cluster.router.client(), 101, "shard1").expect("a move");
+    cluster.router.psql(&insert(103));
+    cluster.router.restore(backup);
+    if taken_over {
+        take_over(&cluster);
+    }
+    let counting = format!("SELECT docshard.count_documents('{NS}')");
+    wait_until("the shard is known to be ahead", PATIENCE, || {
+        let refused = cluster.router.client().query_one(&counting, &[]).expect_err("a shard is ahead");
+        let refused = refused.as_db_error().expect("an error of the server");
+        refused.message().contains("is ahead of the catalog") && refused.hint().unwrap_or_default().contains("adopt")
+    });
+    let health: String = cluster.router.value("SELECT coalesce(string_agg(error, ' '), '') FROM docshard.health");
+    assert!(health.contains("shard \"shard0\" is ahead of the catalog"), "{health}");
+    cluster
+}
+
+#[test]
+fn the_catalog_follows_shards_that_are_ahead() {
+    for (taken_over, shard) in [(false, "shard0"), (true, "shard1")] {
+        let cluster = with_a_lost_move(taken_over);
+        let said = adopt(&cluster, shard).expect("it is adopted");
+        let followed = &said["adopted"][0]["followed"];
+        assert_eq!(
+            (&followed["chunks"], &followed["shards"]),
+            (&1.into(), &serde_json::json!(["shard0", "shard1"])),
+            "{said}"
+        );
+        assert_eq!(adopt(&cluster, "shard0").expect("again")["adopted"], serde_json::json!([]));
+        assert_sound(&cluster, 7, [4, 3]);
+    }
+}
+
+/// Both shards have a document of the same key, so nobody knows which is right.
+#[test]
+fn the_catalog_does_not_follow_shards_that_contradict_each_other() {
+    let cluster = with_a_lost_move(false);
+    let row: String = cluster.shards[1]
+        .value("SELECT format('(%L::bytea, %L::bytea, %L::jsonb)', skey, id, doc) FROM docshard_data.c1 WHERE doc ->> 'k' = '102'");
+    cluster.shards[0].psql(&format!("INSERT INTO docshard_data.c1 (skey, id, doc) VALUES {row}"));
+    let refused = adopt(&cluster, "shard0").expect_err("both have it");
+    assert!(refused.message().contains("contradict each other"), "{refused:?}");
+    assert!(refused.message().contains("from {\"k\":100} to {\"k\":{\"$maxKey\":1}}"), "{refused:?}");
+    cluster.shards[0].psql("DELETE FROM docshard_data.c1 WHERE doc ->> 'k' = '102'");
+    adopt(&cluster, "shard0").expect("the catalog follows");
+    assert_sound(&cluster, 7, [4, 3]);
 }
 
 /// The catalog does not even know that the recipient has the collection.
@@ -261,6 +423,18 @@ fn a_move_that_a_lost_router_may_have_decided_is_left_to_the_administrator() {
         assert!(refused.message().contains("may have decided it"), "{refused:?}");
         assert!(refused.hint().unwrap_or_default().contains("ROLLBACK PREPARED both"), "{refused:?}");
         assert_eq!(cluster.shards.iter().map(prepared).collect::<Vec<_>>(), [1, 1]);
+        // Nothing waits long for it.
+        let indexing = format!("SELECT docshard.create_index('{NS}', '{{\"a\": 1}}')");
+        for (waiting, code, said) in
+            [(indexing, "55006", "ROLLBACK PREPARED both"), (insert(104), "55P03", "docshard.migrations")]
+        {
+            let began = std::time::Instant::now();
+            let refused = cluster.router.client().batch_execute(&waiting).expect_err("the move is in doubt");
+            let refused = refused.as_db_error().expect("an error of the server");
+            assert_eq!(refused.code().code(), code, "{refused:?}");
+            assert!(refused.hint().unwrap_or_default().contains(said), "{refused:?}");
+            assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+        }
         let gid = |node: &Node| node.value::<String>("SELECT gid FROM pg_prepared_xacts");
         let shown: String = cluster.router.value("SELECT docshard.status()");
         assert!(shown.contains(&gid(&cluster.shards[1])), "{shown}");

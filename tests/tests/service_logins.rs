@@ -513,7 +513,8 @@ fn the_logins_between_shards_are_repaired() {
     assert_not_logged(&cluster, &secrets(&cluster));
 }
 
-/// A server that leads to a sibling cannot be told from a wrong password by a login. The error says that it may be that.
+/// A failed login does not show whether the server leads to another shard or the password is wrong. The error says where it leads, or its
+/// hint that it may lead to another shard.
 #[test]
 fn a_server_with_the_address_of_a_sibling_is_named() {
     let cluster = Cluster::with_passwords(2);

@@ -50,7 +50,7 @@ impl Accident {
         }
     }
 
-    /// Those that a way of reading is tried with, as the n-th one: an error and one more, or all of them in thorough tests.
+    /// The ends with which the n-th way of reading is tried: an error and another one; in thorough tests all.
     fn some(n: usize) -> Vec<Self> {
         let others = &Self::ALL[1..];
         if docshard_tests::is_thorough() { Self::ALL.to_vec() } else { vec![Self::Error, others[n % others.len()]] }

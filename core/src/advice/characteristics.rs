@@ -58,7 +58,7 @@ impl Counter {
         }
     }
 
-    /// What was counted.
+    /// Returns the counts.
     pub fn finish(mut self) -> Counted {
         self.end_run();
         Counted { documents: self.documents, distinct: self.distinct, common: self.common }

@@ -84,7 +84,7 @@ impl Replay {
     }
 }
 
-/// What a key would do.
+/// The result of a simulation: how documents, indexes and statements would be distributed under a key.
 #[derive(Clone, Debug)]
 pub struct Simulation {
     /// the number of shards
@@ -155,7 +155,7 @@ impl Simulation {
         excess(most as f64 / total.max(1) as f64, 1.0 / self.shards as f64)
     }
 
-    /// As [`imbalance`](Self::imbalance), of new documents.
+    /// Like [`imbalance`](Self::imbalance), for new documents.
     pub fn insert_imbalance(&self) -> f64 {
         // Up to two standard deviations are explained by chance, as the number of inserts is small.
         let even = 1.0 / self.shards as f64;
@@ -194,7 +194,7 @@ fn excess(share: f64, even: f64) -> f64 {
     if even >= 1.0 { 0.0 } else { ((share - even) / (1.0 - even)).clamp(0.0, 1.0) }
 }
 
-/// What an index on the key is like in a collection of `total` documents: the number of pages that 1,000 inserts change, the number of all
+/// Estimates an index on the key in a collection of `total` documents: the number of pages that 1,000 inserts change, the number of all
 /// pages, and the part of the index where new documents go.
 ///
 /// Inserts above all older keys fill one page after the other. Others are taken to be spread evenly over the part of the index that has the

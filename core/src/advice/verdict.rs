@@ -136,7 +136,7 @@ fn reasons(pattern: &KeyPattern, found: &Simulation) -> Vec<(Trait, String)> {
     reasons
 }
 
-/// What the number and the frequency of values lead to.
+/// Judges a key by the number and the frequency of its values.
 fn of_values(pattern: &KeyPattern, found: &Simulation) -> Vec<(Trait, String)> {
     let mut reasons = Vec::new();
     if divisibility(found) < 1.0 {
@@ -168,7 +168,7 @@ fn of_values(pattern: &KeyPattern, found: &Simulation) -> Vec<(Trait, String)> {
     reasons
 }
 
-/// What the order of inserts leads to.
+/// Judges a key by the order of inserts.
 fn of_inserts(pattern: &KeyPattern, found: &Simulation) -> Vec<(Trait, String)> {
     let (first, others) = names(pattern);
     let hottest = percent(found.hottest_insert_share);
@@ -209,7 +209,7 @@ fn of_inserts(pattern: &KeyPattern, found: &Simulation) -> Vec<(Trait, String)> 
     reasons
 }
 
-/// What statements lead to.
+/// Judges a key by the statements.
 fn of_statements(found: &Simulation) -> Vec<(Trait, String)> {
     let (replay, mut reasons) = (&found.replay, Vec::new());
     if replay.statements > 0 && found.shards > 1 {

@@ -63,7 +63,7 @@ impl ChunkMap {
     /// The map after a change: each of these chunks, sorted by `min`, replaces the chunks within its bounds.
     ///
     /// # Errors
-    /// As [`ChunkMap::new`], for chunks that leave a gap or overlap others.
+    /// Those of [`ChunkMap::new`], for chunks that leave a gap or overlap others.
     pub fn with_changes(&self, changed: &[Chunk]) -> Result<Self> {
         let mut builder = Builder::default();
         // The first chunk that is neither kept nor replaced yet.

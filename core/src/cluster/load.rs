@@ -1,14 +1,14 @@
-//! The load of chunks: accesses that shards have sampled, by the chunks of a collection.
+//! The load of chunks: the accesses that shards have sampled, assigned to the chunks of a collection.
 //!
-//! Rates are in operations in 1,000 seconds. A key that a shard has sampled may be cut off, or be the beginning of a range that a
-//! statement reads, which lacks the last fields.
+//! Rates are in operations in 1,000 seconds. A sampled key may be cut off. If it is the lower bound of a range that a statement reads, its
+//! last fields may be missing.
 
 use crate::values::key::KeyPattern;
 use std::borrow::Cow;
 
-/// The longest key of an access; of a longer one a shard has sampled only the beginning.
+/// The longest key that a shard samples, in bytes. Of a longer key it samples these first bytes.
 pub const MAX_SAMPLED_KEY: usize = 104;
-/// The least number of samples of a chunk by which the median of its accesses is known well enough.
+/// Chunks with fewer samples are not divided: the median of their accesses is not known well enough.
 const LEAST_SAMPLES: u64 = 30;
 /// A chunk is not split if a part would have less than one in this number of its accesses.
 const LEAST_PART: u64 = 16;
@@ -22,14 +22,14 @@ pub struct Access {
     pub reads: u64,
     /// writes in 1,000 seconds
     pub writes: u64,
-    /// the samples of which these numbers are estimates
+    /// the number of samples from which reads and writes are estimated
     pub samples: u64,
 }
 
 impl Access {
     /// The accesses to a sampled key of a collection with this shard key.
     pub fn new(pattern: &KeyPattern, key: &[u8], reads: u64, writes: u64, samples: u64) -> Self {
-        // One that was cut off is closer to the key than the bound at its whole fields.
+        // A key that was cut off is kept as it is: it is closer to the whole key than `bound_of`, which drops the field that was cut.
         let key = if key.len() < MAX_SAMPLED_KEY { pattern.bound_of(key) } else { Cow::Borrowed(key) };
         Self { key: key.into_owned(), reads, writes, samples }
     }
@@ -47,7 +47,7 @@ pub enum Division {
     Unknown,
     /// a bound inside of the chunk divides them into two parts, with these rates
     At(Vec<u8>, u64, u64),
-    /// no: one key has this percentage of them
+    /// they cannot: one key has this percentage of them
     OneKey(u8),
 }
 
@@ -63,7 +63,7 @@ pub struct ChunkLoad {
 }
 
 impl ChunkLoad {
-    /// The load of a chunk that begins at `min`, from accesses to its keys, in order.
+    /// Computes the load of a chunk that begins at `min`. `accesses` are those to its keys, in the order of the keys.
     pub fn of(pattern: &KeyPattern, min: &[u8], accesses: &[Access]) -> Self {
         let sum = |of: fn(&Access) -> u64| accesses.iter().map(of).fold(0, u64::saturating_add);
         let (reads, writes) = (sum(|access| access.reads), sum(|access| access.writes));
@@ -78,8 +78,8 @@ impl ChunkLoad {
     }
 }
 
-/// Sorts accesses by chunk. `mins` are the lower bounds of all chunks, in order; the result has the position of each chunk that has
-/// accesses, with these, in order.
+/// Assigns accesses to chunks. `mins` are the lower bounds of all chunks, in order. Returns the position of each chunk that has accesses,
+/// with these accesses in the order of their keys.
 pub fn by_chunk<'a>(mins: &[&[u8]], accesses: &'a mut [Access]) -> Vec<(usize, &'a [Access])> {
     accesses.sort_unstable_by(|one, other| one.key.cmp(&other.key));
     let accesses: &'a [Access] = accesses;
@@ -90,12 +90,12 @@ pub fn by_chunk<'a>(mins: &[&[u8]], accesses: &'a mut [Access]) -> Vec<(usize, &
 
 /// Divides a chunk's accesses at the bound that makes the two parts most alike: the key with the median access, or the next one.
 fn divide(pattern: &KeyPattern, min: &[u8], accesses: &[Access]) -> Division {
-    // The rate of each possible bound, in order; the first is `min` if accesses cannot be told from it.
+    // The possible bounds in order, each with the rate of its accesses. Accesses whose bound is not above `min` count at `min`.
     let mut at: Vec<(Cow<'_, [u8]>, u64)> = Vec::new();
     for access in accesses {
         let bound = Some(pattern.bound_of(&access.key)).filter(|bound| **bound > *min).unwrap_or(Cow::Borrowed(min));
         match at.last_mut() {
-            // A bound that was cut off may be less than the one before.
+            // The bound of a key that was cut off may be less than the one before.
             Some((last, rate)) if *last >= bound => *rate += access.rate(),
             _ => at.push((bound, access.rate())),
         }

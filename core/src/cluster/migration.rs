@@ -18,8 +18,8 @@
 //! for after a shard has lost commits.
 //!
 //! A router's catalog may be older than the decision of a migration that still runs in it: if the router has replaced another one, was
-//! promoted without the last commits, or was restored from a copy of its files. Then the shards show what became of the migration: [`Found`],
-//! [`action_after_take_over`], [`action_after_failover`].
+//! promoted without the last commits, or was restored from a copy of its files. Then the shards show what became of the migration:
+//! [`Found`], [`action_after_take_over`], [`action_after_failover`].
 //!
 //! A shard that has lost its last commits may show a prepared transaction of a migration that has ended: the outcome in the row
 //! still decides it.
@@ -121,7 +121,7 @@ pub enum Part {
     Committed,
 }
 
-/// What a shard shows of a migration that another router has begun. It may have ended long ago.
+/// What a shard shows of a migration that another server has begun, or whose other shard is lost. The migration may have ended long ago.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Found {
     /// no prepared transaction, and the shard is at an older version than the move's: it has no part, or has rolled it back
@@ -137,7 +137,7 @@ pub enum Found {
 }
 
 impl Found {
-    /// What a shard shows that has no prepared transaction, and is at this version of the collection; None: it does not have the
+    /// Returns what a shard without a prepared transaction shows. `version` is its version of the collection; None: it does not have the
     /// collection.
     pub fn at(version: Option<i64>, of_move: i64) -> Self {
         match version.map(|version| version.cmp(&of_move)) {
@@ -210,8 +210,9 @@ pub fn action_after_take_over(donor: Found, recipient: Found) -> Action {
 /// The action for a migration that is *running* in this catalog, and was begun by this router before its server was restarted, promoted or
 /// restored.
 ///
-/// INVARIANT: like that of [`action_after_take_over`]. If both shards have prepared, none has committed, so either outcome is right, whatever was
-/// decided. The donor's part is rolled back before the recipient's: if the donor has committed meanwhile, the migration is completed.
+/// INVARIANT: like that of [`action_after_take_over`]. If both shards have prepared, none has committed, so either outcome is right,
+/// whatever was decided. The donor's part is rolled back before the recipient's: if the donor has committed meanwhile, the migration is
+/// completed.
 pub fn action_after_failover(donor: Found, recipient: Found) -> Action {
     match (donor, recipient) {
         (Found::Prepared, Found::Prepared) => Action::RollBackDonor,

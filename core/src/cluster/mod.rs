@@ -17,6 +17,7 @@ pub mod deadlock;
 pub mod frontend;
 pub mod handshake;
 pub mod migration;
+pub mod ownership;
 pub mod prepared_name;
 pub mod resharding;
 pub mod router_lock;

@@ -41,7 +41,7 @@ impl Coordinator {
         format!("{PREFIX}{}_", self.token(transaction))
     }
 
-    /// The prefix of the names of all routers of the cluster.
+    /// The prefix of the names of the transactions of all routers of the cluster.
     #[must_use]
     pub fn cluster_prefix(&self) -> String {
         format!("{PREFIX}{}", self.cluster_digits())

@@ -108,8 +108,8 @@ mod tests {
         assert_eq!(State::parse("moved"), None);
     }
 
-    /// What a process may leave behind when it dies: the state, and whether the copy, the old collection and the coordinator's own
-    /// tables exist.
+    /// The state that a process may leave behind when it dies: the change's state, and whether the copy, the old collection and the
+    /// coordinator's own tables exist.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     struct World {
         state: State,

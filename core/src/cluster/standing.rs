@@ -11,7 +11,7 @@ use std::str::FromStr;
 /// The longest description of a session that is kept, in characters.
 const MAX_DESCRIPTION: usize = 200;
 
-/// A shard's description of a session, which may be malicious, as one short line.
+/// Makes one short line of a shard's description of a session. The description may be malicious.
 #[must_use]
 pub fn shortened(description: &str) -> String {
     description.chars().take(MAX_DESCRIPTION).map(|c| if c.is_control() { ' ' } else { c }).collect()

@@ -110,8 +110,8 @@ fn compound_ranges(pattern: &KeyPattern, ranges_of: impl Fn(&str) -> KeyRanges) 
 
 /// The keys that consist of the prefix, an encoding in the range, and further fields; `left` is the number of fields after the prefix.
 ///
-/// A lower bound that ends with a field is continued by MinKey in each field that follows, as the bounds of chunks are. No key lies between. Without
-/// this the range would touch the chunk that ends there.
+/// A lower bound that ends with a field is continued by MinKey in each field that follows, as the bounds of chunks are. No key lies
+/// between. Without this the range would touch the chunk that ends there.
 fn range_under(range: &KeyRange, prefix: &[u8], left: usize) -> KeyRange {
     let mut range = range.under(prefix);
     let missing = match &range.lo[prefix.len()..] {

@@ -65,7 +65,7 @@ impl Environment {
     /// them.
     ///
     /// # Errors
-    /// As [`Environment::parse`].
+    /// Those of [`Environment::parse`].
     pub fn of_statement(collation: Option<&Json>, variables: Option<&Json>, session: Session) -> Result<Environment> {
         let given = Self::to_json(collation, variables, None);
         Self::offered(Offer { session, uses_now: AtomicBool::new(false), roles: OnceLock::new(), given })
@@ -87,7 +87,7 @@ impl Environment {
     /// The environment with more variables, given as expressions.
     ///
     /// # Errors
-    /// As [`Environment::parse`].
+    /// Those of [`Environment::parse`].
     pub fn and(&self, variables: Map<String, Json>) -> Result<Environment> {
         let mut given = self.json().unwrap_or_else(|| json!({}));
         match given.get_mut(LET).and_then(Json::as_object_mut) {

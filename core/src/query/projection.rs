@@ -62,7 +62,7 @@ impl Projection {
         Projection::parse_in(json, &Environment::default())
     }
 
-    /// As [`Projection::parse`], under a statement's collation and with its variables.
+    /// Like [`Projection::parse`], under a statement's collation and with its variables.
     ///
     /// # Errors
     /// Those of [`Projection::parse`].

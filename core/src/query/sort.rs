@@ -59,7 +59,7 @@ impl Sort {
         Json::Object(self.fields.iter().map(|(path, down)| (path.clone(), direction(*down))).collect())
     }
 
-    /// As [`Sort::parse`], under a statement's collation.
+    /// Like [`Sort::parse`], under a statement's collation.
     ///
     /// # Errors
     /// Those of [`Sort::parse`].
@@ -91,7 +91,7 @@ impl Sort {
         Ok(key)
     }
 
-    /// As [`key_of`](Self::key_of), at the end of a buffer.
+    /// Like [`key_of`](Self::key_of), at the end of a buffer.
     ///
     /// # Errors
     /// Those of [`key_of`](Self::key_of).

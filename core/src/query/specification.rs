@@ -68,7 +68,7 @@ const FIELDS: &[(&str, Role)] = &[
     ("deleteMany", Role::Request),
 ];
 
-/// The most times that an operator may be given where repetitions are written as double negations, since filters nest at most 100 deep.
+/// The most times that an operator may be given in a [`condition`]: each further time nests two deeper, and filters nest at most 100 deep.
 const MAX_NEGATIONS: usize = 50;
 
 /// Operators of filters that stand where a field can stand.
@@ -77,7 +77,7 @@ const LOGICAL: &[&str] = &["$and", "$or", "$nor"];
 /// Parses the text of a plain value: see [`read`].
 ///
 /// # Errors
-/// As [`read`].
+/// Those of [`read`].
 pub fn parse(text: &str) -> Result<Json> {
     read(text, Role::Plain).map(|(value, _)| value)
 }
@@ -103,7 +103,7 @@ pub fn read(text: &str, role: Role) -> Result<(Json, Option<String>)> {
     }
 }
 
-/// As [`read`], of a document in BSON. If the field `left` is an array of documents, the result has an empty array instead, and the
+/// Like [`read`], of a document in BSON. If the field `left` is an array of documents, the result has an empty array instead, and the
 /// documents' bytes are returned separately.
 ///
 /// # Errors

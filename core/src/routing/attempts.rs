@@ -84,7 +84,7 @@ pub trait Surroundings {
 #[derive(Debug)]
 pub struct Attempts {
     pause_ms: u64,
-    /// when moves were completed last; None: not by this statement
+    /// when this statement last completed moves; None: not yet
     helped: Option<Duration>,
     handshakes: u32,
     foreseen: Option<Foreseen>,

@@ -238,7 +238,7 @@ pub fn parse_json(statement: &str, bytes: &[u8]) -> Result<Json> {
 /// Decodes a row of a statement's result.
 ///
 /// # Errors
-/// As [`Record::decode`].
+/// Those of [`Record::decode`].
 pub fn decode<T: Record>(statement: &str, row: &impl Row) -> Result<T> {
     T::decode(&mut Columns { statement, names: T::COLUMNS, row, next: 0 })
 }
@@ -246,7 +246,7 @@ pub fn decode<T: Record>(statement: &str, row: &impl Row) -> Result<T> {
 /// Decodes all rows of a statement's result.
 ///
 /// # Errors
-/// As [`Record::decode`].
+/// Those of [`Record::decode`].
 pub fn decode_all<T: Record, R: Row>(statement: &str, rows: &[R]) -> Result<Vec<T>> {
     rows.iter().map(|row| decode(statement, row)).collect()
 }
@@ -254,7 +254,7 @@ pub fn decode_all<T: Record, R: Row>(statement: &str, rows: &[R]) -> Result<Vec<
 /// Decodes a result that must be one row.
 ///
 /// # Errors
-/// 08P01 for another number of rows; as [`Record::decode`].
+/// 08P01 for another number of rows; those of [`Record::decode`].
 pub fn decode_only<T: Record, R: Row>(statement: &str, rows: &[R]) -> Result<T> {
     match rows {
         [row] => decode(statement, row),

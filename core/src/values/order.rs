@@ -22,7 +22,7 @@ pub fn compare_elements(a: &Element<'_>, b: &Element<'_>) -> Ordering {
     compare_elements_with(a, b, None)
 }
 
-/// As [`compare_elements`], but compares strings by the collation, if one is given.
+/// Like [`compare_elements`], but compares strings by the collation, if one is given.
 pub(crate) fn compare_elements_with(a: &Element<'_>, b: &Element<'_>, strings: Strings<'_>) -> Ordering {
     compare(&View::of_element(a), &View::of_element(b), MAX_RECURSION, strings)
 }
@@ -47,7 +47,7 @@ pub(crate) fn compare_views(a: &View<'_>, b: &View<'_>, strings: Strings<'_>) ->
     compare(a, b, MAX_RECURSION, strings)
 }
 
-/// As [`compare_raw`], but compares strings by the collation, if one is given.
+/// Like [`compare_raw`], but compares strings by the collation, if one is given.
 pub(crate) fn compare_raw_with(a: RawValue<'_>, b: &Value, strings: Strings<'_>) -> Ordering {
     if strings.is_none() {
         return compare_raw(a, b);

@@ -102,7 +102,7 @@ pub(crate) fn any<'a>(base: Base<'a>, path: &str, at_end: AtEnd, test: &impl Fn(
     }
 }
 
-/// As [`any`], but returns the position in the outermost array on the path: None if nothing is accepted, Some(None) if the accepted
+/// Like [`any`], but returns the position in the outermost array on the path: None if nothing is accepted, Some(None) if the accepted
 /// value lies in no array, or at a position that the path names.
 pub(crate) fn position<'a>(
     base: Base<'a>,
@@ -130,7 +130,7 @@ pub(crate) fn position<'a>(
     }
 }
 
-/// As [`at`], from any start.
+/// Like [`at`], from any start.
 pub(crate) fn end<'a>(base: Base<'a>, path: &str) -> Option<RawValue<'a>> {
     let (head, rest) = split(path);
     let value = base.get(head)?;
@@ -149,7 +149,7 @@ fn counted(array: RawArray<'_>) -> impl Iterator<Item = RawValue<'_>> {
     array.iter().inspect(|_| budget::step())
 }
 
-/// As [`any`], at the end of the path.
+/// Like [`any`], at the end of the path.
 #[inline]
 pub(crate) fn any_at_end<'a>(value: RawValue<'a>, at_end: AtEnd, test: &impl Fn(Option<RawValue<'a>>) -> bool) -> bool {
     match value {

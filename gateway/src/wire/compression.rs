@@ -13,7 +13,7 @@ pub enum Compressor {
     Zstd,
 }
 
-/// In the order of their numbers in the protocol, which begins at 1.
+/// All compressors, in the order of their numbers in the protocol, which begin at 1.
 pub const ALL: [(&str, Compressor); 3] =
     [("snappy", Compressor::Snappy), ("zlib", Compressor::Zlib), ("zstd", Compressor::Zstd)];
 

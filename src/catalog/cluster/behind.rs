@@ -1,10 +1,13 @@
-//! Shards that have an older version of a collection than the catalog. Such a shard has lost commits: it was promoted from an asynchronous
+//! Shards that have another version of a collection than the catalog. One with an older version has lost commits: it was promoted from an asynchronous
 //! standby, or restored from a backup. It refuses the collection's statements until an administrator has it adopted (`migration::adopt`).
 //!
 //! A shard commits a change of ownership before the catalog does, so it is never behind the catalog. The exceptions are shards with
 //! prepared transactions: those that the router has decided and the shard has not committed yet, and, after a failover, those of moves that
 //! have ended, which the worker ends. So a shard is known to be behind only if it is still behind after all of these that an earlier look
 //! found have ended, or if that look found none.
+//!
+//! A shard with a *newer* version is *ahead*: the router has lost commits. It is known to be so if it still is half a second later, and no move
+//! of the collection may change it. The catalog follows it when it is adopted.
 
 use super::identity;
 use crate::catalog::cache;
@@ -12,8 +15,9 @@ use crate::catalog::cluster::nodes::read_call_on;
 use crate::catalog::cluster::shard::Shard;
 use crate::pg::error::{Error, Result};
 use crate::pg::security::user;
+use crate::pg::server::sleep_ms;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
-use crate::store::{collections, placements, transactions};
+use crate::store::{collections, migrations, placements, transactions};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
 use docshard_core::error::sqlstate;
@@ -28,6 +32,9 @@ use std::rc::Rc;
 
 /// The largest answer to [`SeeVersions`], in bytes: enough for hundreds of thousands of collections.
 const MAX_SEEN: usize = 16 << 20;
+
+/// How long a shard must be ahead before it is reported, in milliseconds: it commits some changes shortly before the catalog does.
+const AHEAD_MS: i64 = 500;
 
 /// The largest number of collections that a message names.
 const NAMED: usize = 3;
@@ -54,6 +61,11 @@ impl Seen {
         Ok(Self { prepared, placed: numbers.collect() })
     }
 
+    /// The names of docshard's prepared transactions.
+    pub fn prepared(&self) -> impl Iterator<Item = &str> {
+        self.prepared.iter().map(String::as_str)
+    }
+
     /// The shard's version of a collection; None if it has no table of that number, or the table is another collection's.
     fn version(&self, collection: i32, token: i64) -> Option<i64> {
         let (found, version) = self.placed.get(&collection.into())?;
@@ -74,6 +86,11 @@ pub struct Behind {
 impl Behind {
     fn of(namespace: &str, found: Option<i64>, version: i64) -> Option<Self> {
         found.is_none_or(|found| found < version).then(|| Self { namespace: namespace.to_owned(), found, version })
+    }
+
+    /// The collection if the shard is ahead of the catalog in it.
+    fn ahead(namespace: &str, found: Option<i64>, version: i64) -> Option<Self> {
+        found.filter(|found| *found > version).map(|_| Self { namespace: namespace.to_owned(), found, version })
     }
 }
 
@@ -165,8 +182,11 @@ pub fn hint(shard: &str) -> String {
 }
 
 /// The message of the error: the collections in which a shard is behind.
-pub fn describe(shard: &str, behind: &[Behind]) -> String {
-    let mut text = format!("shard \"{shard}\" has lost its last commits, and is behind the catalog: ");
+fn describe(shard: &str, behind: &[Behind]) -> String {
+    list(format!("shard \"{shard}\" has lost its last commits, and is behind the catalog: "), behind)
+}
+
+fn list(mut text: String, behind: &[Behind]) -> String {
     for (n, Behind { namespace, found, version }) in behind.iter().take(NAMED).enumerate() {
         let comma = if n == 0 { "" } else { ", " };
         let _ = match found {
@@ -178,6 +198,30 @@ pub fn describe(shard: &str, behind: &[Behind]) -> String {
         let _ = write!(text, ", and {} more collections", behind.len() - NAMED);
     }
     text
+}
+
+/// The error of a statement that is refused for ever, if that is because the shard is ahead of the catalog.
+pub fn explain_ahead(collection: &Collection, error: &Error) -> Result<Option<Error>> {
+    let Some(shard) = shard_of(collection, error)? else { return Ok(None) };
+    let Ok(seen) = look(&shard, Some(collection.id)) else { return Ok(None) };
+    let found = seen.version(collection.id, collection.token);
+    let version = collection.placements.get(&shard.id).copied().unwrap_or_default();
+    let ahead = Behind::ahead(&collection.namespace, found, version);
+    Ok(ahead.map(|ahead| {
+        Error::new(Kind::StaleShardVersion, describe_ahead(&shard.name, &[ahead])).with_hint(hint_ahead(&shard.name))
+    }))
+}
+
+fn hint_ahead(shard: &str) -> String {
+    format!(
+        "The router was probably promoted from an asynchronous standby, or restored from a backup. If its previous server is not coming \
+         back, docshard.accept_shard('{shard}', '{{\"adopt\": true}}') makes the catalog follow the shards."
+    )
+}
+
+fn describe_ahead(shard: &str, ahead: &[Behind]) -> String {
+    let text = format!("shard \"{shard}\" is ahead of the catalog, which has lost its last commits: ");
+    list(text, ahead)
 }
 
 /// The collections that each remote shard should have; read before the shards are asked.
@@ -200,16 +244,54 @@ impl Expected {
             .collect()
     }
 
-    /// The collections in which a shard is known to be behind. Empty if it does not answer.
-    pub fn find(&self, shard: &Shard) -> Result<Vec<Behind>> {
+    /// Says in which collections a shard is known to be behind or ahead, and what to do. None if there are none, or if it does not answer.
+    pub fn find(&self, shard: &Shard) -> Result<Option<String>> {
         match self.0.get(&shard.id).filter(|placed| !placed.is_empty()).map(|_| look(shard, None)) {
-            Some(Ok(first)) => self.behind(shard, &first),
-            _ => Ok(Vec::new()),
+            Some(Ok(first)) => self.difference(shard, &first),
+            _ => Ok(None),
         }
     }
 
     /// As [`Expected::find`], after a first look at the shard.
-    pub fn behind(&self, shard: &Shard, first: &Seen) -> Result<Vec<Behind>> {
+    pub fn difference(&self, shard: &Shard, first: &Seen) -> Result<Option<String>> {
+        let behind = self.behind(shard, first)?;
+        if !behind.is_empty() {
+            return Ok(Some(format!("{}; {}", describe(&shard.name, &behind), hint(&shard.name))));
+        }
+        let ahead = self.ahead(shard, first)?;
+        Ok((!ahead.is_empty()).then(|| format!("{}; {}", describe_ahead(&shard.name, &ahead), hint_ahead(&shard.name))))
+    }
+
+    /// The collections in which a shard is known to be ahead.
+    fn ahead(&self, shard: &Shard, first: &Seen) -> Result<Vec<Behind>> {
+        let placed: Vec<_> = self.0.get(&shard.id).into_iter().flatten().collect();
+        let is_ahead = |one: &&placements::PlacedCollection, seen: &Seen| {
+            Behind::ahead(&one.namespace, seen.version(one.collection, one.token), one.version)
+        };
+        let suspects: Vec<_> = placed.into_iter().filter(|one| is_ahead(one, first).is_some()).collect();
+        if suspects.is_empty() || identity::require_router().is_err() {
+            return Ok(Vec::new());
+        }
+        sleep_ms(AHEAD_MS);
+        let Ok(seen) = look(shard, None) else { return Ok(Vec::new()) };
+        user::as_extension_owner(|| {
+            // The shard was read before the catalog, so a move that has ended meanwhile is in this snapshot.
+            let _snapshot = ActiveSnapshot::latest();
+            let mut ahead = Vec::new();
+            for one in suspects {
+                if !migrations::read_undecided(one.collection)?.is_empty() {
+                    continue;
+                }
+                let now = placements::read(one.collection)?.into_iter().find(|placed| placed.shard == shard.id);
+                let found = seen.version(one.collection, one.token);
+                ahead.extend(now.and_then(|now| Behind::ahead(&one.namespace, found, now.version)));
+            }
+            Ok(ahead)
+        })
+    }
+
+    /// The collections in which a shard is known to be behind, after a first look at it.
+    fn behind(&self, shard: &Shard, first: &Seen) -> Result<Vec<Behind>> {
         if identity::require_router().is_err() || self.compare(shard.id, first).is_empty() {
             return Ok(Vec::new());
         }

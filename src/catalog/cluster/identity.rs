@@ -191,7 +191,7 @@ pub fn require_router() -> Result<()> {
     require_router_in(cache::generation()?)
 }
 
-/// As [`require_router`], for a caller that has the catalog's generation.
+/// Like [`require_router`], for a caller that has the catalog's generation.
 pub(in crate::catalog) fn require_router_in(generation: u64) -> Result<()> {
     let is_router =
         KNOWN.with_borrow(|known| matches!(known, Some((checked_in, Standing::Router)) if *checked_in == generation));

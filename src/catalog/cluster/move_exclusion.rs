@@ -39,7 +39,7 @@ const POLL_MS: i64 = 20;
 
 /// Locks a collection's metadata when none of its chunks is being moved; blocks moves until the transaction ends.
 /// Errors: `NamespaceNotFound`; `LockTimeout` (55P03) if a move does not end in time; `ConflictingOperationInProgress` (55006) if
-/// this transaction holds the collection's row already, for which the move would wait.
+/// this transaction holds the collection's row already, for which the move would wait, and at once if a move is in doubt.
 pub fn lock(namespace: &str) -> Result<Locked> {
     loop {
         let id = number(namespace)?;
@@ -103,6 +103,12 @@ pub fn refuse_while_resharding(collection: i32) -> Result<()> {
     }
 }
 
+/// The error of a change that would have to wait for a move which only an administrator can end; `doubt` says how.
+fn in_doubt(namespace: &str, doubt: &str) -> Error {
+    error!(Kind::ConflictingOperationInProgress, "a chunk of {namespace} is being moved, and the move is in doubt")
+        .with_hint(doubt)
+}
+
 fn await_moves(collection: i32, namespace: &str) -> Result<()> {
     refuse_while_resharding(collection)?;
     let began = Instant::now();
@@ -116,6 +122,9 @@ fn await_moves(collection: i32, namespace: &str) -> Result<()> {
         let Some(first) = moves.first() else { return Ok(()) };
         if change::is_locked_here(collection) {
             return Err(conflict(namespace, first.id));
+        }
+        if let Some(doubt) = moves.iter().find_map(|one| one.doubt.as_deref()) {
+            return Err(in_doubt(namespace, doubt));
         }
         let waited = began.elapsed();
         if waited >= limit {

@@ -24,12 +24,12 @@ pub fn call_on<C: Call>(shard: &Shard, call: &C) -> Result<C::Answer> {
     C::decode(&only(run_at_once(&[(shard, &call.params())], &call.statement(), C::Answer::COLUMNS, true)?)?)
 }
 
-/// As [`call_on`], for a call that only reads.
+/// Like [`call_on`], for a call that only reads.
 pub fn read_call_on<C: Call>(shard: &Shard, call: &C) -> Result<C::Answer> {
     C::decode(&only(run_at_once(&[(shard, &call.params())], &call.statement(), C::Answer::COLUMNS, false)?)?)
 }
 
-/// As [`read_call_on`], for several shards at once. Each shard gets a call of its own, but the SQL text of all calls is the same.
+/// Like [`read_call_on`], for several shards at once. Each shard gets a call of its own, but the SQL text of all calls is the same.
 pub fn read_calls_at_once<C: Call>(asked: &[(&Shard, C)]) -> Result<Vec<C::Answer>> {
     let Some((_, first)) = asked.first() else { return Ok(Vec::new()) };
     let params: Vec<_> = asked.iter().map(|(_, call)| call.params()).collect();
@@ -38,7 +38,7 @@ pub fn read_calls_at_once<C: Call>(asked: &[(&Shard, C)]) -> Result<Vec<C::Answe
     answers.iter().map(|rows| C::decode(rows)).collect()
 }
 
-/// Calls several shards, all at once, as [`call_on`] does one.
+/// Like [`call_on`], for several shards at once.
 pub fn call_on_all<C: Call<Answer = ()>>(shards: &[ShardId], call: &C) -> Result<()> {
     let shards = shards.iter().map(|id| cache::shard(*id)).collect::<Result<Vec<_>>>()?;
     let params = call.params();

@@ -96,7 +96,8 @@ fn judge(dropped: &Dropped, name: &str) -> Result<()> {
             })
         }
         Dropped::Index { table: relation, name: index } => {
-            if names::index_of(index).is_none() && !index.starts_with(&format!("{}_", relation.name)) {
+            let is_ours = names::index_of(index).is_some() || index.starts_with(&format!("{}_", relation.name));
+            if !is_ours || is_left_by_reindex(index) {
                 return Ok(());
             }
             judge_table(relation, || format!("cannot drop {name}"), INDEX_HINT)
@@ -150,6 +151,12 @@ fn needed(name: &str, why: &str) -> Error {
 
 fn refuse(message: String) -> Error {
     Error::new(Kind::IllegalOperation, message).with_sqlstate(sqlstate::DEPENDENT_OBJECTS_STILL_EXIST)
+}
+
+/// True for the name that REINDEX CONCURRENTLY gives a new or old index; a cancelled one leaves it.
+fn is_left_by_reindex(index: &str) -> bool {
+    let name = index.trim_end_matches(|c: char| c.is_ascii_digit());
+    name.ends_with("_ccnew") || name.ends_with("_ccold")
 }
 
 const INDEX_HINT: &str = "docshard.drop_index() drops an index.";

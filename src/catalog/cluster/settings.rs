@@ -101,6 +101,12 @@ pub const SETTINGS: &[Setting] = &[
         description: "pause of the balancer after each move, in milliseconds",
     },
     Setting {
+        name: "load_delay_s",
+        default: "300",
+        kind: SettingKind::Integer(0, 86_400),
+        description: "seconds for which a shard must have been busier than others before chunks leave it for their load",
+    },
+    Setting {
         name: "merge_delay_s",
         default: "3600",
         kind: SettingKind::Integer(0, 31_536_000),
@@ -161,7 +167,7 @@ pub fn get(name: &str) -> Result<String> {
 }
 
 /// An integer setting's value.
-/// Errors: as [`get`]; `InternalError` if the stored value is not a number.
+/// Errors: those of [`get`]; `InternalError` if the stored value is not a number.
 pub fn integer(name: &str) -> Result<i64> {
     let value = get(name)?;
     value.parse().map_err(|_| error!(Kind::InternalError, "setting \"{name}\" is not an integer: \"{value}\""))

@@ -15,7 +15,7 @@ pub fn lock(namespace: &str) -> Result<(Locked, KeyPattern)> {
     with_pattern(namespace, move_exclusion::lock(namespace)?)
 }
 
-/// As [`lock`], without waiting for moves.
+/// Like [`lock`], without waiting for moves.
 /// Errors: `NamespaceNotSharded`; those of [`move_exclusion::lock_now`].
 pub fn lock_now(namespace: &str) -> Result<(Locked, KeyPattern)> {
     with_pattern(namespace, move_exclusion::lock_now(namespace)?)

@@ -51,7 +51,7 @@ pub fn check_may_create_implicitly(name: &str) -> Result<()> {
 }
 
 /// Creates the collection for a write to an unknown namespace, as MongoDB does.
-/// Errors: `Unauthorized`; as [`create`], without `NamespaceExists`.
+/// Errors: `Unauthorized`; those of [`create`], except `NamespaceExists`.
 pub fn create_implicitly(name: &str) -> Result<Rc<Collection>> {
     check_may_create_implicitly(name)?;
     create_unsharded(name, Options::default())?;
@@ -168,7 +168,7 @@ fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// As [`drop`] for a collection, but keeps its zone ranges.
+/// Like [`drop`] for a collection, but keeps its zone ranges.
 pub(super) fn drop_but_zones(name: &str) -> Result<bool> {
     check_name(name)?;
     let locked = match move_exclusion::lock(name) {

@@ -56,7 +56,7 @@ fn reserved(name: &str) -> Error {
 }
 
 /// Enables sharding of a database: in MongoDB the step before `shardCollection`. Here `shard_collection` does it itself.
-/// Errors: as [`ensure`]; `InvalidOptions` for MongoDB's own databases.
+/// Errors: those of [`ensure`]; `InvalidOptions` for MongoDB's own databases.
 pub fn enable_sharding(name: &str, primary: Option<&str>) -> Result<()> {
     if namespace::is_reserved(name) {
         return Err(reserved(name));

@@ -45,7 +45,7 @@ fn of_index(
     error
 }
 
-/// As [`of_index`], for a secondary index, with the duplicate key if it is known.
+/// Like [`of_index`], for a secondary index, with the duplicate key if it is known.
 pub fn of_unique(namespace: &str, index: &Index, key: Option<&[u8]>) -> Error {
     let collation = index.keys.collation.as_deref();
     of_index(
@@ -57,7 +57,7 @@ pub fn of_unique(namespace: &str, index: &Index, key: Option<&[u8]>) -> Error {
     )
 }
 
-/// As [`of_index`], for a relation on a shard that is not in the catalog yet.
+/// Like [`of_index`], for a relation on a shard that is not in the catalog yet.
 pub fn of_unknown(namespace: &str, relation: &str) -> Error {
     of_index(namespace, relation, None, &[], None).with_hint(
         "A unique index is being built, and writes are already checked against it: see docshard.list_index_builds().",

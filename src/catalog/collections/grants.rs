@@ -96,7 +96,7 @@ pub fn require_of_caller(collection: &Collection) -> Result<()> {
     Err(Error::new(Kind::Unauthorized, format!("permission denied to {level} {namespace}")).with_hint(hint))
 }
 
-/// As [`require`]; None if nothing was granted.
+/// Like [`require`]; None if nothing was granted.
 fn role_of(collection: &Collection, level: Level) -> Result<Option<Role>> {
     let generation = cache::generation()?;
     if level == Level::Write {

@@ -16,7 +16,7 @@ use serde_json::{Value as Json, json};
 
 /// Drops indexes everywhere, chosen by an array of names, by one name, by keys (an object), or all of them (`"*"`) except those on
 /// `_id` and on the shard key. Returns how many indexes there were before, including the one on `_id`.
-/// Errors: as [`drop`]; `TypeMismatch`.
+/// Errors: those of [`drop`]; `TypeMismatch`.
 pub fn drop_some(ns: &str, which: &Json) -> Result<usize> {
     check_may_change()?;
     namespace::split(ns)?;

@@ -5,8 +5,8 @@
 //! expire documents, and the balancer does not touch it, until it has the collection's name.
 //!
 //! INVARIANT: [`replace`] drops the old tables, gives the recipients a new version, and renames the copy, in one transaction of all these
-//! nodes. A statement with the old map waits for the old table's lock, and then finds no table: its map is stale. So it sees nothing that is
-//! older than a write with the new map, though the nodes commit one after the other. A statement with the new map and a snapshot from
+//! nodes. A statement with the old map waits for the old table's lock, and then finds no table: its map is stale. So it sees nothing that
+//! is older than a write with the new map, though the nodes commit one after the other. A statement with the new map and a snapshot from
 //! before the change finds another version.
 
 use super::collection::{Options, insert_row, lay_out};
@@ -121,7 +121,7 @@ pub fn check(of: &Collection, key: &KeyPattern, unique: bool) -> Result<()> {
 /// True if an index of the collection serves a shard key.
 ///
 /// # Errors
-/// As [`check`].
+/// Those of [`check`].
 pub fn has_index(of: &Collection, key: &KeyPattern, unique: bool) -> Result<bool> {
     sharding::has_index_or_place(of, key, &ShardOptions { unique, ..ShardOptions::default() })
 }
@@ -269,7 +269,6 @@ pub fn replace(of: &Collection, copy: &Copy, layout: &Layout) -> Result<()> {
 /// Gives a copy the collection's name, and deletes the collection from the catalog.
 fn rename_copy(of: i32, copy: i32, namespace: &str) -> Result<()> {
     collections::complete_copy(copy, of)?;
-    store::sampled_statements::hand_over(of, copy)?;
     store::indexes::complete_copy(copy, of)?;
     collections::delete(of)?;
     collections::rename(copy, namespace)
@@ -317,7 +316,7 @@ pub fn drop_copy(id: i32, name: &str) -> Result<()> {
 /// Parses a zone's range of a shard key.
 ///
 /// # Errors
-/// As [`zones::update_range`].
+/// Those of [`zones::update_range`].
 pub fn zone_range(key: &KeyPattern, min: &serde_json::Value, max: &serde_json::Value, zone: &str) -> Result<ZoneRange> {
     let (min, max) = zones::range_bounds(key, min, max)?;
     if !store::zones::exists(zone)? {

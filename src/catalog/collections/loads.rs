@@ -19,7 +19,7 @@ pub struct Loads {
     chunks: HashMap<(i32, Vec<u8>), ChunkLoad>,
     /// the operations of other collections on each shard
     others: HashMap<ShardId, u64>,
-    /// reads and writes of a collection that are not for certain chunks, on each shard
+    /// reads and writes of a collection that are for no particular chunk, on each shard
     unlocated: HashMap<(i32, ShardId), (u64, u64)>,
 }
 
@@ -76,7 +76,7 @@ impl Loads {
         self.others.get(&shard).copied().unwrap_or(0)
     }
 
-    /// Reads and writes of a collection that are not for certain chunks, on a shard.
+    /// Reads and writes of a collection that are for no particular chunk, on a shard.
     pub fn unlocated(&self, collection: i32, shard: ShardId) -> Option<(u64, u64)> {
         self.unlocated.get(&(collection, shard)).copied()
     }

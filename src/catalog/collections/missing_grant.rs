@@ -11,7 +11,7 @@ pub(super) fn hint(level: &str, resource: &str) -> String {
     hint_of(&server::user_name(server::current_user()), level, resource)
 }
 
-/// As [`hint`], for the role of that name.
+/// Like [`hint`], for the role of that name.
 pub(super) fn hint_of(role: &str, level: &str, resource: &str) -> String {
     let role = quote_literal(role);
     let options = quote_literal(&json!({level: resource}).to_string());

@@ -18,6 +18,7 @@ use docshard_core::routing::protocol::sql;
 use docshard_core::routing::protocol::table::ExcludeWriters;
 use docshard_core::sql::param::Param;
 use docshard_core::values::key::KeyPattern;
+use docshard_core::values::key::pattern::FieldKind;
 use serde_json::json;
 use std::rc::Rc;
 
@@ -137,8 +138,9 @@ pub fn usable_shards() -> Result<Vec<Rc<Shard>>> {
     Ok(shards)
 }
 
-/// Creates an empty sharded collection. With a hashed key it has chunks on every shard, with zones on the zones' shards, else one chunk on
-/// the primary shard. It gets the collation, validation and indexes of `former`, the empty collection that it replaces.
+/// Creates an empty sharded collection. If its key is hashed, it has chunks on every shard; if it has zones, on the zones' shards;
+/// otherwise it has one chunk, on the primary shard. It gets the collation, validation and indexes of `former`, the empty collection that
+/// it replaces.
 fn shard_new(
     name: &str,
     database: &str,
@@ -258,20 +260,22 @@ fn split_bounds(shard: &Shard, table: &str, pattern: &KeyPattern, bytes: i64, ch
 }
 
 /// True if a collection has an index that serves the shard key, which then gets no index of its own. A unique shard key needs a
-/// unique index with exactly its keys.
+/// unique index with exactly its keys, unless it begins with `_id`, by which it is unique.
 /// Errors: `InvalidOptions` if such an index is not unique.
 fn has_index(collection: &Collection, pattern: &KeyPattern, options: &ShardOptions) -> Result<bool> {
     let mut serving = collection.indexes.iter().filter(|index| !index.hidden && index.begins_with_key(pattern));
-    let found = if options.unique { serving.find(|index| index.is_of_key(pattern)) } else { serving.next() };
-    if options.unique && found.is_some_and(|index| !index.unique) {
+    let begins_with_id = pattern.fields.first().is_some_and(|(path, kind)| path == "_id" && *kind == FieldKind::Ranged);
+    let needs_unique = options.unique && !begins_with_id;
+    let found = if needs_unique { serving.find(|index| index.is_of_key(pattern)) } else { serving.next() };
+    if needs_unique && found.is_some_and(|index| !index.unique) {
         let (name, key) = (&collection.namespace, pattern.to_json());
         bail!(Kind::InvalidOptions, "can't shard collection '{name}' as unique: its index on {key} is not unique");
     }
     Ok(found.is_some())
 }
 
-/// As [`has_index`], for an empty collection. If it returns false, no index has the name of the shard key's own index.
-/// Errors: as [`has_index`]; `IndexKeySpecsConflict`.
+/// Like [`has_index`], for an empty collection. If it returns false, no index has the name of the shard key's own index.
+/// Errors: those of [`has_index`]; `IndexKeySpecsConflict`.
 pub(super) fn has_index_or_place(
     collection: &Collection,
     pattern: &KeyPattern,

@@ -139,7 +139,7 @@ fn fill_in(chunks: &mut [&mut Chunk], sizes: &[ChunkSize]) {
     }
 }
 
-/// As [`measure`], at several shards at once.
+/// Like [`measure`], at several shards at once.
 pub fn measure_at_once(shards: &[Rc<Shard>], collection: &mut Collection, counted_mb: i32) -> Result<()> {
     let here = |shard: &Rc<Shard>| -> Vec<&[u8]> {
         let chunks = collection.chunks.iter().filter(|chunk| chunk.shard == shard.id);

@@ -50,7 +50,7 @@ pub(in crate::catalog) fn place(
     place_by(id, token, validation, |set| call_on_all(shards, set))
 }
 
-/// As [`place`], for a shard to which `call` sends the validator.
+/// Like [`place`], for a shard to which `call` sends the validator.
 pub fn place_by(
     id: i32,
     token: i64,

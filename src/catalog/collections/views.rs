@@ -255,7 +255,7 @@ pub fn create(name: &str, view_on: &str, stages: &[Json], collation: Option<Coll
 }
 
 /// Changes the source or the stages of a view. None leaves a part unchanged.
-/// Errors: as [`create`]; `InvalidOptions` for a collection, `NamespaceNotFound`.
+/// Errors: those of [`create`]; `InvalidOptions` for a collection, `NamespaceNotFound`.
 pub fn modify(name: &str, view_on: Option<&str>, stages: Option<&[Json]>) -> Result<()> {
     check_may_change()?;
     store::lock()?;

@@ -1,7 +1,7 @@
-//! Calls of SQL functions: their options are checked, their arguments become requests, and results the documents that MongoDB's
-//! drivers return.
+//! Calls of SQL functions: checks their options, makes requests of their arguments, and makes the documents that MongoDB's drivers
+//! return of the results.
 //!
-//! * [`reads`], [`writes`]: the functions for documents. `api` declares them, each one line into the function here.
+//! * [`reads`], [`writes`]: the functions for documents. `api` declares them; each of them calls the function of the same name here.
 //!
 //! A call whose options are empty and whose filter is a document's key takes the fast path of [`crate::router::by_key`]. `sole` says that
 //! the call is the client's whole transaction ([`crate::pg::client::sole_call`]).

@@ -155,8 +155,8 @@ pub fn delete_many(ns: &str, filter: &Json, options: &Json) -> Result<RawJsonb> 
     delete_result(write((&table::DELETE_MANY, true, false), ns, filter, None, options)?)
 }
 
-/// Updates documents, or deletes them without an `update`. The call: its operation, whether it writes many documents, and whether it is
-/// `sole`.
+/// Updates documents; if `update` is None, deletes them. The first argument is the operation, whether it writes many documents, and whether
+/// the call is `sole`.
 fn write(
     (operation, many, sole): (&'static Operation, bool, bool),
     ns: &str,
@@ -228,7 +228,7 @@ pub fn find_one_and_delete(ns: &str, filter: &Json, options: &Json) -> Result<Op
     find_one_and(&table::FIND_ONE_AND_DELETE, ns, filter, None, options)
 }
 
-/// Without an `update` the document is deleted.
+/// If `update` is None, the document is deleted.
 fn find_one_and(
     operation: &'static Operation,
     ns: &str,

@@ -85,7 +85,7 @@ unsafe fn is_one_jsonb(rows: pg_sys::TupleDesc) -> bool {
 /// True if a scan's rows are the unchanged results of the function.
 ///
 /// # Safety
-/// As [`receiver`].
+/// The same as for [`receiver`].
 unsafe fn is_only_function(scan: *mut pg_sys::FunctionScan, called: *mut pg_sys::Node) -> bool {
     // SAFETY: promised by the caller.
     unsafe {
@@ -108,7 +108,7 @@ unsafe extern "C-unwind" fn receive(slot: *mut pg_sys::TupleTableSlot, receiver:
 /// Sends a row of one jsonb. Returns false and sends nothing if it is null, compressed or external.
 ///
 /// # Safety
-/// As [`receive`].
+/// The same as for [`receive`].
 unsafe fn send(slot: *mut pg_sys::TupleTableSlot) -> bool {
     // SAFETY: promised by the caller. The message borrows the buffer until it is sent.
     unsafe {

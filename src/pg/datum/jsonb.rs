@@ -23,7 +23,7 @@ pub(crate) unsafe fn is_plain(datum: *const pg_sys::varlena) -> bool {
 /// Returns the bytes after the header of a plain datum.
 ///
 /// # Safety
-/// As [`is_plain`], which is true; the datum stays where it is as long as the bytes are used.
+/// The same as for [`is_plain`], which must have returned true; the datum stays where it is as long as the bytes are used.
 #[inline]
 pub(crate) unsafe fn plain_bytes<'d>(datum: *const pg_sys::varlena) -> &'d [u8] {
     // SAFETY: promised by the caller.

@@ -166,7 +166,7 @@ impl Reader {
     /// The condition that is true for the rows for which the expression has the value `wanted`.
     ///
     /// # Safety
-    /// As [`clause`](Self::clause).
+    /// The same as for [`clause`](Self::clause).
     unsafe fn read(&mut self, node: *mut pg_sys::Node, wanted: bool) -> Clause {
         if node.is_null() {
             return Clause::Other;
@@ -221,7 +221,7 @@ impl Reader {
     }
 
     /// # Safety
-    /// As [`clause`](Self::clause).
+    /// The same as for [`clause`](Self::clause).
     unsafe fn comparison(&mut self, call: &pg_sys::OpExpr, wanted: bool) -> Clause {
         // SAFETY: promised by the caller.
         unsafe {
@@ -254,7 +254,7 @@ impl Reader {
     }
 
     /// # Safety
-    /// As [`clause`](Self::clause).
+    /// The same as for [`clause`](Self::clause).
     unsafe fn member(&mut self, call: &pg_sys::ScalarArrayOpExpr, wanted: bool) -> Clause {
         // SAFETY: promised by the caller.
         unsafe {
@@ -282,7 +282,7 @@ impl Reader {
     /// The number of the column that an expression names; None if it is not a column of the relation.
     ///
     /// # Safety
-    /// As [`clause`](Self::clause).
+    /// The same as for [`clause`](Self::clause).
     pub(super) unsafe fn column(&self, node: *mut pg_sys::Node) -> Option<i16> {
         // SAFETY: promised by the caller.
         unsafe {
@@ -299,7 +299,7 @@ impl Reader {
     /// Reads a side of an operator that compares strings with this collation. None if it is neither a column nor a text in one.
     ///
     /// # Safety
-    /// As [`clause`](Self::clause).
+    /// The same as for [`clause`](Self::clause).
     unsafe fn term(&self, node: *mut pg_sys::Node, collation: Collation) -> Option<Term> {
         // SAFETY: promised by the caller.
         unsafe {
@@ -323,7 +323,7 @@ impl Reader {
     /// The column and the path of a text in a jsonb column: `doc ->> 'a'`, `doc -> 'a' ->> 'b'`, `doc #>> '{a,b}'`.
     ///
     /// # Safety
-    /// As [`clause`](Self::clause).
+    /// The same as for [`clause`](Self::clause).
     unsafe fn text(&self, node: *mut pg_sys::Node) -> Option<(i16, Vec<String>)> {
         // SAFETY: promised by the caller.
         unsafe {
@@ -343,7 +343,7 @@ impl Reader {
     /// Collects the steps of a path, and returns the column that it begins with.
     ///
     /// # Safety
-    /// As [`clause`](Self::clause).
+    /// The same as for [`clause`](Self::clause).
     unsafe fn steps(&self, node: *mut pg_sys::Node, path: &mut Vec<String>) -> Option<i16> {
         // SAFETY: promised by the caller; the constants have the types that the operators take.
         unsafe {
@@ -383,7 +383,7 @@ impl Reader {
     /// scan.
     ///
     /// # Safety
-    /// As [`clause`](Self::clause).
+    /// The same as for [`clause`](Self::clause).
     pub(super) unsafe fn operand(&mut self, node: *mut pg_sys::Node) -> Option<usize> {
         // SAFETY: promised by the caller.
         unsafe {

@@ -15,8 +15,8 @@ use pgrx::{PgList, pg_guard, pg_sys};
 use serde_json::Value as Json;
 use std::ptr::null_mut;
 
-/// Without an index the table looks at all rows, and once more for values that do not fit. This pays if it writes at least one row of this
-/// many.
+/// Without an index the table reads all rows twice: first it searches for values that do not fit. This takes less time than reading the
+/// rows here if at least one row of this many is written.
 const ROWS_OF_ONE_WRITE: f64 = 256.0;
 
 #[pg_guard]
@@ -55,6 +55,11 @@ pub(super) unsafe extern "C-unwind" fn plan(
             || user::as_checked_user(user_of(rel), || opened.narrows(&conditions));
         if !pays || !user::as_checked_user(user_of(rel), || opened.can_write(&scan.columns, &set)) {
             return false;
+        }
+        // A cached plan is made anew when the answer may change.
+        if let Some(relation) = opened.watched() {
+            let global = &mut *(*root).glob;
+            global.relationOids = pg_sys::lappend_oid(global.relationOids, relation);
         }
         let mut operands = PgList::<pg_sys::Node>::from_pg((*foreign).fdw_exprs);
         let first = operands.len();

@@ -158,6 +158,8 @@ pub trait Table {
     /// True if the table can update or delete rows without returning them. `compared`: the columns of the conditions, all of which are
     /// exact; `set`: the columns that an UPDATE sets.
     fn can_write(&self, compared: &[i16], set: &[i16]) -> bool;
+    /// The relation that is invalidated when [`can_write`](Self::can_write) may return something else.
+    fn watched(&self) -> Option<pg_sys::Oid>;
     /// `is_of_other_user`: the table is read with another user's privileges, as in a view: errors must not show its rows to the current
     /// user.
     fn scan(&self, plan: &Rc<ScanPlan>, is_of_other_user: bool) -> Result<Box<dyn Scan>>;
@@ -196,7 +198,7 @@ pub struct DirectWrite {
     pub counts: bool,
 }
 
-/// What a scan does.
+/// The work of a scan, as the plan keeps it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ScanPlan {
     /// results of [`Table::translate`], each with the number of its first operand

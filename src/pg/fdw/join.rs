@@ -138,7 +138,7 @@ unsafe fn key(
 }
 
 /// # Safety
-/// As [`consider`].
+/// The same as for [`consider`].
 unsafe fn path(
     root: *mut pg_sys::PlannerInfo,
     rel: *mut pg_sys::RelOptInfo,

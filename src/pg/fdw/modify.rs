@@ -322,7 +322,7 @@ impl State {
     /// True if a row was written. If `is_read`, puts its values into the slot.
     ///
     /// # Safety
-    /// As for [`fill`](Self::fill).
+    /// The same as for [`fill`](Self::fill).
     unsafe fn has_written(
         &self,
         slot: *mut pg_sys::TupleTableSlot,

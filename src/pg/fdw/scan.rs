@@ -339,7 +339,7 @@ pub(super) unsafe extern "C-unwind" fn explain(
             let (label, text) = (CString::new(label).unwrap_or_default(), CString::new(text).unwrap_or_default());
             pg_sys::ExplainPropertyText(label.as_ptr(), text.as_ptr(), explained);
         }
-        let parts = if (*explained).analyze { state.scan.parts() } else { Vec::new() };
+        let parts = if (*explained).analyze { user::as_checked_user(user, || scan.parts()) } else { Vec::new() };
         let part = |part: &RemotePart| match (*explained).timing {
             true => format!("{} {} in {} ms", part.name, part.rows, part.took_ms),
             false => format!("{} {}", part.name, part.rows),

@@ -103,7 +103,7 @@ unsafe fn copied(expressions: Vec<*mut pg_sys::Node>) -> *mut pg_sys::List {
 /// The plan of a scan whose rows are groups.
 ///
 /// # Safety
-/// What [`upper::of_path`] has returned, and the targets of its path.
+/// The second argument must be a result of [`upper::of_path`], and `targets` those of the same path.
 unsafe fn plan_groups(
     root: *mut pg_sys::PlannerInfo,
     (_, stage, grouped): (*mut pg_sys::RelOptInfo, pg_sys::UpperRelationKind::Type, Grouped),

@@ -27,8 +27,8 @@ pub(super) struct Written {
     pub shows_rows: bool,
 }
 
-/// Gives the whole row that PostgreSQL itself adds to the plan of an UPDATE the table's type, if the statement names whole rows, too. Those
-/// have the table's type, whereas PostgreSQL's has the type `record`; but a plan does not distinguish two whole rows by their types.
+/// Makes all whole rows in the plan of an UPDATE have one type, because a plan does not distinguish whole rows by their types. The one that
+/// PostgreSQL itself adds has the type `record`. If the statement names whole rows, too, which have the table's type, it gets that type.
 ///
 /// # Safety
 /// A base relation whose paths have not been made.

@@ -51,7 +51,7 @@ pub(super) unsafe extern "C-unwind" fn paths(
 /// Adds a path whose rows are groups.
 ///
 /// # Safety
-/// As [`paths`].
+/// The same as for [`paths`].
 unsafe fn group(
     root: *mut pg_sys::PlannerInfo,
     stage: Stage,
@@ -82,7 +82,7 @@ unsafe fn group(
 /// The groups of a path that [`group`] has made, and the table below them; None for another path.
 ///
 /// # Safety
-/// What the path remembers.
+/// `remembered` must come from a path that [`paths`] has made for this plan.
 pub(super) unsafe fn of_path(
     root: *mut pg_sys::PlannerInfo,
     remembered: &Json,
@@ -232,7 +232,7 @@ unsafe fn call(reader: &Reader, aggregate: &pg_sys::Aggref) -> Option<AggregateC
 /// Adds a path that ends after LIMIT, below PostgreSQL's Limit node.
 ///
 /// # Safety
-/// As [`paths`].
+/// The same as for [`paths`].
 unsafe fn limit(root: *mut pg_sys::PlannerInfo, output: *mut pg_sys::RelOptInfo, extra: *mut c_void) {
     // SAFETY: promised by the caller.
     unsafe {

@@ -176,7 +176,7 @@ pub(super) unsafe fn to_datum(value: &SqlValue, kind: Kind, modifier: i32) -> Re
 /// Makes an array's datum.
 ///
 /// # Safety
-/// As [`to_datum`].
+/// The same as for [`to_datum`].
 unsafe fn array_to_datum(items: &[Option<SqlValue>], kind: Kind, modifier: i32) -> Result<pg_sys::Datum> {
     // SAFETY: promised by the caller; the vectors have as many entries as are said.
     unsafe {
@@ -279,7 +279,7 @@ pub(super) unsafe fn has_dimensions(datum: pg_sys::Datum) -> bool {
 }
 
 /// # Safety
-/// As [`of_datum`].
+/// The same as for [`of_datum`].
 unsafe fn scalar_of_datum(datum: pg_sys::Datum, scalar: Scalar) -> Option<SqlValue> {
     // SAFETY: promised by the caller.
     unsafe {

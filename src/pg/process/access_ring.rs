@@ -1,10 +1,9 @@
 //! A sample of the latest accesses to keys, of all processes of the server, in shared memory of fixed size.
 //!
-//! Each process counts down to its next sample, so an access that is not sampled costs a decrement. Gaps between samples are random, with
-//! a mean that all processes share and that is one at low rates: then every access is sampled. A sample stands for as many accesses as the
-//! mean gap was. The mean follows the smoothed rate of all accesses, such that the samples of [`WINDOW_S`] fill half of the ring; a short
-//! burst hardly changes it. Rates that are computed of the samples are therefore estimates without bias, whose error falls with the number of
-//! samples.
+//! Each process counts down to its next sample, so an access that is not sampled costs a decrement. Gaps between samples are random. All
+//! processes share their mean, which follows the smoothed rate of all accesses: the samples of [`WINDOW_S`] fill half of the ring, and a
+//! short burst hardly changes the mean. At low rates it is one, and every access is sampled. A sample stands for as many accesses as the
+//! mean gap was. So rates that are computed from samples are estimates without bias, and their error falls with the number of samples.
 //!
 //! Without `shared_preload_libraries` nothing is sampled. A restart loses all.
 
@@ -15,15 +14,15 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The number of samples.
+/// The number of samples that the ring holds.
 const ENTRIES: usize = 8192;
-/// The longest key that a sample has; longer ones are cut off.
+/// The longest key that a sample has, in bytes; longer keys are cut off.
 pub const KEY_BYTES: usize = 104;
-/// The time for which half of the ring has samples, in seconds: 97 % of a rate with [`HALF_LIFE_S`].
+/// The gap is chosen so that half of the ring holds the samples of this many seconds. With [`HALF_LIFE_S`], these make up 97 % of a rate.
 const WINDOW_S: f64 = 300.0;
 /// The largest mean gap.
 const MAX_GAP: u32 = 1 << 16;
-/// The time in which an access loses half of its weight in a rate.
+/// The time in which an access loses half of its weight in a rate, in seconds.
 pub const HALF_LIFE_S: f64 = 60.0;
 
 /// The kind of an access.
@@ -35,14 +34,15 @@ pub enum AccessKind {
 
 #[derive(Clone, Copy)]
 struct Entry {
-    /// in microseconds since 1970; 0: none
+    /// when it was taken, in microseconds since 1970; 0: the entry is empty
     at: i64,
     database: u32,
+    /// the caller's number for a set of keys: a collection
     group: i32,
     /// the number of accesses that it stands for
     weight: u32,
     is_write: bool,
-    /// of the key; [`NO_KEY`]: the access is to no certain key
+    /// the length of the key; [`NO_KEY`]: the access is to no particular key
     length: u8,
     key: [u8; KEY_BYTES],
 }
@@ -52,9 +52,11 @@ const NO_KEY: u8 = u8::MAX;
 struct Ring {
     /// the mean number of accesses from one sample to the next one
     gap: u32,
-    /// the accesses of all samples, in which each loses half of its weight in [`HALF_LIFE_S`], when the last one was taken
+    /// the sum of the weights of all samples at `recent_at`; a weight halves in [`HALF_LIFE_S`]
     recent: f64,
+    /// when the last sample was taken
     recent_at: i64,
+    /// the position of the next sample
     next: usize,
     entries: [Entry; ENTRIES],
 }
@@ -74,7 +76,7 @@ unsafe impl PGRXSharedMemory for Ring {}
 static RING: PgLwLock<Ring> = unsafe { PgLwLock::new(c"docshard accesses") };
 
 thread_local! {
-    /// The accesses up to the next sample, this one included.
+    /// The number of accesses up to the next one that is sampled, which is counted, too.
     static LEFT: Cell<u32> = const { Cell::new(1) };
     /// The mean gap when the next sample was chosen; 0: none is chosen yet.
     static WEIGHT: Cell<u32> = const { Cell::new(0) };
@@ -96,22 +98,21 @@ impl Ring {
         self.gap = (in_window / (ENTRIES / 2) as f64).ceil().clamp(1.0, f64::from(MAX_GAP)) as u32;
     }
 
-    /// At most so many samples of a database.
+    /// Returns at most `most` samples of a database. If there are more, every n-th is returned and stands for n.
     fn of(&self, database: u32, most: usize) -> Vec<Entry> {
         let of_it = || self.entries.iter().filter(|entry| entry.at > 0 && entry.database == database);
-        // Of more, every n-th stands for n.
         let each = of_it().count().div_ceil(most.max(1)).max(1);
         let of_each = |entry: &Entry| Entry { weight: entry.weight.saturating_mul(each as u32), ..*entry };
         of_it().step_by(each).map(of_each).collect()
     }
 }
 
-/// The weight that an access has kept after a time in microseconds.
+/// Returns the share of its weight that an access still has after a time in microseconds.
 fn decay(age: i64) -> f64 {
     (-(age.max(0) as f64 / 1e6) / HALF_LIFE_S).exp2()
 }
 
-/// The number of accesses up to the next sample, at random, with this mean: each access is sampled with the same probability.
+/// Returns a random number of accesses up to the next sample, with the mean `gap`. Each access is sampled with the same probability.
 fn draw(gap: u32) -> u32 {
     if gap <= 1 {
         return 1;
@@ -132,7 +133,7 @@ fn now_us() -> i64 {
     i64::try_from(since).unwrap_or(i64::MAX)
 }
 
-/// Notes an access to a key of a group; None: to no certain one.
+/// Notes an access to a key of a group. `key` is None for an access to no particular key.
 #[inline]
 pub fn note(group: i32, kind: AccessKind, key: Option<&[u8]>) {
     let left = LEFT.get() - 1;
@@ -157,7 +158,7 @@ fn sample(group: i32, kind: AccessKind, key: Option<&[u8]>) {
         let gap = RING.share().gap;
         WEIGHT.set(gap);
         LEFT.set(draw(gap));
-        // Once only, as there is a weight now.
+        // The recursion ends here: the weight is set now.
         return note(group, kind, key);
     }
     let taken = key.map_or(&[][..], |key| &key[..key.len().min(KEY_BYTES)]);
@@ -180,14 +181,15 @@ fn sample(group: i32, kind: AccessKind, key: Option<&[u8]>) {
     LEFT.set(draw(gap));
 }
 
-/// The accesses to a key of a group, as rates: accesses in a second, in which each loses half of its weight in [`HALF_LIFE_S`].
+/// The accesses to a key of a group, as smoothed rates in accesses per second: the weight of an access halves in [`HALF_LIFE_S`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rates {
     pub group: i32,
-    /// the key, perhaps cut off; None: no certain one
+    /// the key, perhaps cut off; None: accesses to no particular key
     pub key: Option<Vec<u8>>,
     pub reads: f64,
     pub writes: f64,
+    /// the number of samples from which the rates are estimated
     pub samples: u32,
 }
 
@@ -207,7 +209,8 @@ fn rates(entries: &[Entry], now: i64) -> Vec<Rates> {
     all
 }
 
-/// The rates of accesses to keys in this database, in order, from at most `most` samples. None if nothing is sampled.
+/// Returns the rates of accesses to keys in this database, ordered by group and key, from at most `most` samples. None if this server does
+/// not sample, as it does not preload docshard.
 pub fn read(most: usize) -> Option<Vec<Rates>> {
     if !is_preloaded() {
         return None;

@@ -60,7 +60,7 @@ fn now_us() -> i64 {
 
 impl Mailbox {
     /// Returns when a message of this key may be sent. If that is now, the message counts as sent, and the next one waits for the interval.
-    /// If too many keys are in use, it is after the interval.
+    /// If too many keys are in use, the message may be sent after the interval.
     fn may_send(&mut self, key: (u32, i32), now: i64, interval_us: i64) -> Due {
         let known = self.due.iter().position(|due| due.key == key);
         let slot = known.or_else(|| self.due.iter().position(|due| due.at <= now));

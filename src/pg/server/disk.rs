@@ -14,8 +14,8 @@ fn folder(tablespace: pg_sys::Oid) -> String {
     format!("pg_tblspc/{}", tablespace.to_u32())
 }
 
-/// The bytes that are free, for others than root, where the current user's new tables are stored: by `default_tablespace`, or else the database's
-/// own tablespace.
+/// The bytes that are free, for others than root, where the current user's new tables are stored: by `default_tablespace`, or else the
+/// database's own tablespace.
 ///
 /// # Errors
 /// `OperationFailed` if the system does not say.

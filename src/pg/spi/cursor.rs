@@ -193,7 +193,7 @@ impl Portal {
         Self { open, position: Cell::new(0), number }
     }
 
-    /// As [`fetch`].
+    /// Like [`fetch`].
     fn fetch(&self, count: usize) -> Result<Option<Vec<SpiRow>>> {
         let portal = self.open.get();
         if portal.is_null() {

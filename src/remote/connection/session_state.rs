@@ -2,7 +2,8 @@
 //! in its pipeline.
 //!
 //! The router logs in as the service role, which is a member of every application role at the shard, and sets the caller's role.
-//! Transactions are prepared as the service role: PostgreSQL lets only that role end them, and after a crash a worker does.
+//! Transactions are prepared as the service role: PostgreSQL lets only the role that prepared a transaction end it, and after a crash a
+//! worker must end it.
 //!
 //! Invariants: commands that were sent count as confirmed; [`SessionState::rolled_back`] is called for everything that can undo
 //! them. PostgreSQL undoes a `SET` with its transaction or savepoint, so after a rollback all of them are sent again.

@@ -66,7 +66,7 @@ impl Channel {
         match self {
             // SAFETY: the buffer is as long as said.
             Self::Plain => transferred(|| unsafe { libc::recv(socket, bytes, length, libc::MSG_DONTWAIT) }),
-            // SAFETY: the caller's promise, and as above.
+            // SAFETY: the caller's promise; the buffer is as long as said.
             Self::Tls(session) => unsafe { tls(session, |openssl| openssl.read, bytes, length) },
         }
     }
@@ -74,14 +74,14 @@ impl Channel {
     /// Writes what the socket accepts. A write that failed with `WouldBlock` must be repeated with the same bytes first.
     ///
     /// # Safety
-    /// As for [`Channel::read`].
+    /// The same as for [`Channel::read`].
     pub(super) unsafe fn write(&self, socket: c_int, buffer: &[u8]) -> Result<usize> {
         let (bytes, length) = (buffer.as_ptr().cast::<c_void>(), buffer.len());
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         match self {
             // SAFETY: the buffer is as long as said.
             Self::Plain => transferred(|| unsafe { libc::send(socket, bytes, length, flags) }),
-            // SAFETY: the caller's promise, and as above; `write` only reads.
+            // SAFETY: the caller's promise; the buffer is as long as said, and `write` only reads it.
             Self::Tls(session) => unsafe { tls(session, |openssl| openssl.write, bytes.cast_mut(), length) },
         }
     }

@@ -62,7 +62,7 @@ pub struct PgConn {
     relay: Option<LoginRelay>,
     /// libpq waits for data
     reads: bool,
-    /// after the login
+    /// the socket and the protocol; None until the login is complete
     open: Option<(Channel, Frontend)>,
     /// the reason why the connection cannot be used any more
     closed: Option<String>,

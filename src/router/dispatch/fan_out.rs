@@ -57,7 +57,7 @@ impl<'a> FanOut<'a> {
         self.shards.iter().position(|to| to.shard.is_local())
     }
 
-    /// What this statement assumes of a shard.
+    /// The placement that the statement assumes of the shard at this position.
     pub(super) fn assumed(&self, at: usize) -> Placement {
         Placement { token: self.collection.token, version: self.shards[at].version }
     }
@@ -91,7 +91,7 @@ impl<'a> FanOut<'a> {
         (0..self.shards.len()).map(|at| self.request(at, scope, statement(at))).collect()
     }
 
-    /// As [`requests`](Self::requests), with a statement that goes before each in the same round trip.
+    /// Like [`requests`](Self::requests); another statement precedes each request, in the same round trip.
     pub(super) fn requests_after<'s>(
         &self,
         before: &'s Statement,
@@ -110,7 +110,7 @@ impl<'a> FanOut<'a> {
         if self.retryable { self.undone(error) } else { never_again(error) }
     }
 
-    /// As [`failed`](Self::failed), for a statement that has written nothing but locks.
+    /// Like [`failed`](Self::failed), for a statement that has written nothing but locks.
     pub(super) fn undone(&self, error: Error) -> Error {
         if !is_stale(&error) {
             return error;

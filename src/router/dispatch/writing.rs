@@ -160,7 +160,7 @@ pub fn write_checked<'s>(
     write_unclaimed(collection, destinations, range, is_last, statement)
 }
 
-/// As [`write_checked`], for the claim of a numbered write.
+/// Like [`write_checked`], for the claim of a numbered write.
 pub fn write_claim(
     collection: &Collection,
     destination: &Destination,

@@ -22,7 +22,8 @@ const SAMPLE: u64 = 5000;
 /// Plans a find of a collection under another key. Only the request for a sample is sent to shards.
 ///
 /// # Errors
-/// `NamespaceNotFound`; `CommandNotSupportedOnView`; `Unauthorized`; `ShardNotFound` if no shard can take data; `ShardKeyNotFound` for a document that cannot have the key.
+/// `NamespaceNotFound`; `CommandNotSupportedOnView`; `Unauthorized`; `ShardNotFound` if no shard can take data; `ShardKeyNotFound` for a
+/// document that cannot have the key.
 pub fn explain(
     namespace: &str,
     query: &Query,

@@ -57,7 +57,7 @@ pub fn explain(namespace: &str, explained: &ExplainedPipeline<'_>, verbosity: Ve
         };
         let search = session::counted_search(&collection, query)?;
         execute::unless_declined(Allowed::AllToExplain(&session::declined()), |allowed| {
-            let planned = pipeline::plan(&search, options, (rest, explained.execution.on_disk), allowed)?;
+            let planned = pipeline::plan(&search, options, (rest, explained.execution.may_use_disk), allowed)?;
             explained.by_plan(&search, &planned, verbosity)
         })
     })

@@ -1,13 +1,43 @@
-//! The statements of the sessions of this database, as MongoDB's `$currentOp` shows operations. Of other roles' sessions, only those fields
-//! are shown that `pg_stat_activity` shows to the caller.
+//! The operations of this database, as MongoDB's `$currentOp` shows them: the statements of its sessions, and the changes of collections'
+//! layouts. Of other roles' sessions, only those fields are shown that `pg_stat_activity` shows to the caller.
 
 use crate::pg::error::Result;
 use crate::pg::spi;
+use crate::store::resharding::{self, Running};
+use docshard_core::query::specification::parse;
 use docshard_core::sql::param::Param;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 /// The operations. `idle`: includes sessions that run no statement. `own_only`: only the caller's sessions.
 pub fn operations(idle: bool, own_only: bool) -> Result<Vec<Json>> {
+    let mut operations = statements(idle, own_only)?;
+    // These run in background workers.
+    if !own_only {
+        operations.extend(resharding::running()?.iter().map(layout_change));
+    }
+    Ok(operations)
+}
+
+/// A change of a collection's layout. MongoDB runs all of them as reshardCollection, and `provenance` names the command.
+fn layout_change(change: &Running) -> Json {
+    let key = change.key.as_deref().map_or(Ok(json!({"_id": 1})), parse);
+    let mut command = json!({"reshardCollection": change.namespace, "key": key.unwrap_or_default()});
+    if change.command != "reshardCollection" {
+        command["provenance"] = json!(change.command);
+    }
+    let mut operation = json!({
+        "type": "op", "desc": format!("ReshardingMetricsCoordinatorService {}", change.id), "active": true, "op": "command",
+        "ns": change.namespace, "originatingCommand": command, "totalOperationTimeElapsedSecs": change.elapsed,
+        "approxDocumentsToCopy": change.estimated, "documentsCopied": change.documents, "bytesCopied": change.bytes,
+        "coordinatorState": change.step, "opStatus": "running",
+    });
+    if let Some(seconds) = change.time_left() {
+        operation["remainingOperationTimeEstimatedSecs"] = json!(seconds);
+    }
+    operation
+}
+
+fn statements(idle: bool, own_only: bool) -> Result<Vec<Json>> {
     let rows = spi::query(
         "SELECT pg_catalog.json_strip_nulls(pg_catalog.json_build_object( \
                   'type', 'op', 'desc', a.backend_type, 'connectionId', a.pid, \
@@ -27,5 +57,5 @@ pub fn operations(idle: bool, own_only: bool) -> Result<Vec<Json>> {
             AND ($1 OR a.state IS NULL OR a.state NOT IN ('idle', 'disabled')) AND (NOT $2 OR a.usename = current_user) ORDER BY a.pid",
         &[Param::Bool(idle), Param::Bool(own_only)],
     )?;
-    rows.iter().map(|row| docshard_core::query::specification::parse(row.text(0))).collect()
+    rows.iter().map(|row| parse(row.text(0))).collect()
 }

@@ -22,14 +22,14 @@ use std::rc::Rc;
 pub struct Execution {
     pub resources: Resources,
     /// true: stages may use temporary files; false: more than MongoDB's limit of memory is an error
-    pub on_disk: bool,
+    pub may_use_disk: bool,
 }
 
 impl Execution {
-    /// Creates the memory of the stages. `on_disk`: see the field.
-    pub fn new(on_disk: bool, collections: Rc<dyn Collections>) -> Self {
-        let memory: Rc<dyn Memory> = Rc::new(StageMemory::new(on_disk));
-        Self { resources: Resources { memory, collections }, on_disk }
+    /// Creates the memory of the stages. `may_use_disk`: see the field.
+    pub fn new(may_use_disk: bool, collections: Rc<dyn Collections>) -> Self {
+        let memory: Rc<dyn Memory> = Rc::new(StageMemory::new(may_use_disk));
+        Self { resources: Resources { memory, collections }, may_use_disk }
     }
 }
 
@@ -81,7 +81,7 @@ pub fn aggregate(
     pipeline: &Pipeline,
     execution: &Execution,
 ) -> Result<Results> {
-    let Execution { resources, on_disk } = execution;
+    let Execution { resources, may_use_disk } = execution;
     if pipeline.only_counts() {
         let count = find::count(namespace, query, &CountOptions { skip: options.skip, limit: options.limit })?;
         return stages::StageResults::of_count(count.unsigned_abs(), pipeline, resources).map(Results);
@@ -90,7 +90,7 @@ pub fn aggregate(
         namespace,
         (query, "aggregate"),
         |search, allowed| {
-            let planned = pipeline::plan(search, options, (pipeline, *on_disk), allowed)?;
+            let planned = pipeline::plan(search, options, (pipeline, *may_use_disk), allowed)?;
             let results = |documents| Results::over(documents, &planned.division.merging, execution);
             documents(search.collection, &planned)?.map(results).transpose()
         },

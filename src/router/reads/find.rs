@@ -40,7 +40,7 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Doc
     source::read(namespace, query, Read::Find(options))
 }
 
-/// As [`find`], with the measurements of each shard.
+/// Like [`find`], with the measurements of each shard.
 pub fn find_observed(namespace: &str, query: &Query, options: &FindOptions) -> Result<(Documents, Vec<Part>)> {
     source::read_observed(namespace, query, Read::Find(options))
 }
@@ -51,8 +51,8 @@ pub fn count(namespace: &str, query: &Query, options: &CountOptions) -> Result<i
     Ok(options.limit.map_or(after_skip, |limit| after_skip.min(i64::try_from(limit).unwrap_or(i64::MAX))))
 }
 
-/// Returns the number of documents according to PostgreSQL's statistics, scaled to the tables' present sizes. A shard that has no statistics
-/// yet counts its documents.
+/// Returns the number of documents according to PostgreSQL's statistics, scaled to the tables' present sizes. A shard that has no
+/// statistics yet counts its documents.
 pub fn estimated_count(namespace: &str) -> Result<i64> {
     read_with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else {

@@ -1,5 +1,5 @@
-//! Finds shards that have documents outside of the ranges that they own. One probe of the primary key for each range, in a statement that
-//! checks the shard's version: so moves cause no false findings.
+//! Finds shards that have documents outside of the ranges that they own. For each range that a shard does not own, one probe of the primary
+//! key is enough. The statement checks the shard's version, so moves cause no false findings.
 
 use crate::catalog::cache;
 use crate::pg::error::Result;
@@ -22,11 +22,11 @@ const MAX_RANGES: usize = 20;
 /// A shard with documents that it does not own.
 pub struct Foreign {
     pub shard: String,
-    /// the first shard key of each range that has some
+    /// the first shard key of each such range that has documents
     pub keys: Vec<Json>,
 }
 
-/// Asks the shards that have the collection, but for some; nothing for a collection that was dropped.
+/// Asks the shards that have the collection, except those in `except`. Returns nothing for a collection that was dropped.
 pub fn find(namespace: &str, except: &HashSet<ShardId>) -> Result<Vec<Foreign>> {
     with_fresh_map(namespace, |collection| match collection {
         Some(collection) => read(&collection, except),
@@ -48,8 +48,8 @@ fn read(collection: &Collection, except: &HashSet<ShardId>) -> Result<Vec<Foreig
     Ok(found)
 }
 
-/// Reads the keys in a subtransaction that is rolled back, which releases the table's lock. So a lock is never kept while another is waited for:
-/// that could be a deadlock with a drop or a change of layout.
+/// Reads the keys in a subtransaction that is rolled back, which releases the table's lock. So a lock is never kept while another is waited
+/// for: that could be a deadlock with a drop or a change of layout.
 fn probe(collection: &Collection, destination: Destination, statement: &Statement) -> Result<Vec<Json>> {
     let mut found = None;
     let ended = subtransaction::attempt(|| {
@@ -81,7 +81,7 @@ fn statement(collection: &Collection, shard: ShardId) -> Option<Statement> {
         }
     }
     if let Some(last) = upper.last_mut().filter(|last| **last == collection.key.max_bound()) {
-        // Without an upper end.
+        // The last range has no upper end.
         last.clear();
     }
     if lower.is_empty() {

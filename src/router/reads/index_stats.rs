@@ -23,7 +23,7 @@ pub struct IndexStats {
     /// index scans that PostgreSQL has started, one for each range of keys
     pub accesses: i64,
     pub bytes: i64,
-    /// when counting began, in microseconds since 2000; None: the shard's statistics were never reset, so when the index was built there
+    /// when counting began, in microseconds since 2000; None: when the index was built, as the shard's statistics were never reset
     pub since: Option<i64>,
 }
 

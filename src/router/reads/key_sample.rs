@@ -35,7 +35,7 @@ pub enum Share {
     Part(f64),
 }
 
-/// What was read.
+/// A sample of documents, and the counted keys.
 #[derive(Debug)]
 pub struct Read {
     pub sample: Sample,

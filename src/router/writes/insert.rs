@@ -407,7 +407,7 @@ fn insert_batch(collection: &Collection, batch: &[impl Borrow<Storable>]) -> Res
     missing.into_iter().map(|index| Ok((index, taken_in(collection, batch[index].borrow(), &keys[index])?))).collect()
 }
 
-/// As [`insert_batch`], without the errors; also returns the shard keys of all documents.
+/// Like [`insert_batch`], without the errors; also returns the shard keys of all documents.
 fn insert_where_free(collection: &Collection, batch: &[impl Borrow<Storable>]) -> Result<(Vec<usize>, Vec<Vec<u8>>)> {
     let keys = batch.iter().map(|document| document.borrow().shard_key(collection)).collect::<Result<Vec<_>>>()?;
     let mut by_shard: BTreeMap<ShardId, Vec<usize>> = BTreeMap::new();

@@ -2,9 +2,9 @@
 //!
 //! * A write to one document whose key is known has that key as its home. The shard's function claims and writes in one call, so that no
 //!   round trip is added.
-//! * Every other write of one operation claims before it reads. Its home is the least key that it can concern according to its text alone,
-//!   cut to the length of the longest key. If the text names the key, this is the home of the first case, too. A write whose key follows
-//!   from more than the text, such as the time, also claims this way.
+//! * Every other write of one operation claims before it reads. Its home is computed from its text alone: the least key that a document it
+//!   writes can have, cut to the length of the longest key. If the text names the key, that is the same home as in the first case. A write
+//!   whose key depends on more than its text, such as the time, also claims this way.
 //! * A command of several operations claims before the first one: at the first document's key if this is an insert with a given `_id`, else
 //!   at the collection's least key.
 //!
@@ -106,7 +106,7 @@ pub fn claim_for_all(namespace: &str, creates: bool) -> Result<()> {
     claim_at(namespace, creates, |_| Ok(Vec::new()))
 }
 
-/// As [`claim_for_all`], at the key that `home` returns.
+/// Like [`claim_for_all`], at the key that `home` returns.
 pub fn claim_at(namespace: &str, creates: bool, home: impl Fn(&Collection) -> Result<Vec<u8>>) -> Result<()> {
     if unclaimed().is_none() {
         return Ok(());

@@ -154,7 +154,8 @@ pub(super) fn log_key(collection: i32, skey: &[u8], id: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Shares the move's lock. Usually `lock_and_check` has taken it already; not if it did not know that this row would change.
+/// Shares the move's lock, unless the transaction does so already. `lock_and_check` has taken the lock for the rows that it knew would
+/// change.
 fn share(collection: i32, migration: i64) -> Result<()> {
     if lock::is_held(Tag::Migration(migration), Mode::Shared) || fault::is_off("migration_lock") {
         return Ok(());

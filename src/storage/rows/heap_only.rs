@@ -109,7 +109,7 @@ impl Writer {
     /// True if both rows have the same entries in all indexes.
     ///
     /// # Safety
-    /// As [`Writer::unmentioned`].
+    /// The same as for [`Writer::unmentioned`].
     unsafe fn keeps_keys(&mut self, old: &FoundRow, new: Held<'_>) -> bool {
         let slot = self.compared.unwrap_or_else(|| self.slot());
         self.compared = Some(slot);

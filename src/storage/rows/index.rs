@@ -90,7 +90,7 @@ impl Index {
     /// Returns the values of the index's columns, in the current memory context.
     ///
     /// # Safety
-    /// As [`Index::holds`], which is true.
+    /// The same as for [`Index::holds`], which must have returned true.
     pub(super) unsafe fn values(&self, row: Held<'_>, estate: *mut pg_sys::EState) -> Values {
         let mut values = [pg_sys::Datum::from(0); pg_sys::INDEX_MAX_KEYS as usize];
         let mut nulls = [true; pg_sys::INDEX_MAX_KEYS as usize];
@@ -184,7 +184,7 @@ unsafe fn is_document(mut node: *mut pg_sys::Node) -> bool {
 /// Returns the value of a constant; None if it is null or of another type, or if the node is not a constant.
 ///
 /// # Safety
-/// As [`is_document`].
+/// The same as for [`is_document`].
 unsafe fn constant(node: *mut pg_sys::Node, kind: pg_sys::Oid) -> Option<pg_sys::Datum> {
     // SAFETY: promised by the caller; a node's tag says what it is.
     unsafe {

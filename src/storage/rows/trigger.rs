@@ -30,7 +30,7 @@ pub(super) unsafe fn are_own(triggers: &pg_sys::TriggerDesc) -> bool {
 /// Checks a new document by the collection's validator. Does nothing if an update does not change the document.
 ///
 /// # Safety
-/// As for [`capture_change`].
+/// The same as for [`capture_change`].
 unsafe fn validate(
     rel: pg_sys::Relation,
     collection: i32,

@@ -80,7 +80,7 @@ impl Node {
         self.value("SELECT role::regrole::text FROM docshard_data.service")
     }
 
-    /// Lets a superuser change docshard's own objects from now on, as whoever damages a node can.
+    /// Lets superusers change docshard's own objects from now on. Any superuser can do the same, and damage the node.
     pub fn unguard(&self) {
         self.psql("ALTER EVENT TRIGGER docshard_check_changes DISABLE");
     }

@@ -29,7 +29,7 @@ impl Selection {
     /// Like [`of_documents`](Self::of_documents), the cases of pipelines and their expressions.
     ///
     /// # Panics
-    /// As [`of_documents`](Self::of_documents).
+    /// The same as for [`of_documents`](Self::of_documents).
     pub fn of_pipelines() -> Option<Selection> {
         Self::load("pipelines.txt", 1000, is_of_pipelines)
     }
@@ -53,7 +53,7 @@ impl Selection {
     /// Concludes a report about these cases: see [`Report::conclude`].
     ///
     /// # Panics
-    /// As [`Report::conclude`].
+    /// The same as for [`Report::conclude`].
     pub fn conclude(&self, report: &Report, name: &str) {
         report.conclude(name, self.aim);
     }

@@ -52,7 +52,7 @@ impl Source {
         sources
     }
 
-    /// As [`read_all`](Self::read_all), without modules for tests, which may look at anything.
+    /// Like [`read_all`](Self::read_all), without modules for tests, which may look at anything.
     pub fn read_without_tests(folder: &str) -> Vec<Self> {
         let mut sources = Self::read_all(folder);
         let of_tests: Vec<PathBuf> = sources.iter_mut().flat_map(Self::leave_out_tests).collect();

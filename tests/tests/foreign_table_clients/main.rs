@@ -1,5 +1,5 @@
-//! Foreign tables by clients as users have them: drivers that prepare statements at the server, ORMs that read the catalog, psql and pg_dump. Each program of
-//! this folder checks the answers itself.
+//! Foreign tables by clients as users have them: drivers that prepare statements at the server, ORMs that read the catalog, psql and
+//! pg_dump. Each program of this folder checks the answers itself.
 
 use docshard_tests::{Cluster, Node, python};
 

@@ -211,7 +211,7 @@ fn n05_the_router_crashes_around_the_commit() {
     assert_eq!(moving.field(1, "n"), Some((before + 1).to_string()));
 }
 
-/// A client's open transaction has claimed for the same session at the recipient: neither it nor the move waits for the other.
+/// A client's open transaction has claimed a number of the same session at the recipient: neither it nor the move waits for the other.
 #[test]
 fn n06_a_move_does_not_wait_for_a_session() {
     let moving = Moving::start(200);

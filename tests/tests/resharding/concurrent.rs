@@ -126,6 +126,24 @@ fn a_change_of_layout_can_be_aborted_and_cancelled() {
         let error = client.query(&format!("SELECT {statement}"), &[]).expect_err(&statement);
         assert_eq!(code(&error), "MongoDB error 338 (ReshardCollectionInProgress)", "{statement}: {error:?}");
     }
+    let shown = client
+        .query_one(
+            "SELECT docshard.aggregate('admin.$cmd.aggregate', '[{\"$currentOp\": {\"allUsers\": true}}, \
+               {\"$match\": {\"type\": \"op\", \"originatingCommand.reshardCollection\": {\"$exists\": true}}}]')::text",
+            &[],
+        )
+        .expect("an operation");
+    let shown: Value = serde_json::from_str(shown.get(0)).expect("JSON");
+    assert_eq!(
+        (&shown["ns"], &shown["originatingCommand"]["key"]),
+        (&serde_json::json!(NS), &serde_json::json!({"u": 1})),
+        "{shown}"
+    );
+    assert_eq!(
+        (&shown["coordinatorState"], &shown["opStatus"]),
+        (&serde_json::json!("cloning"), &serde_json::json!("running")),
+        "{shown}"
+    );
     let progress = client
         .query_one(
             "SELECT namespace, command, state, step, documents FROM docshard.resharding WHERE state = 'running'",
@@ -173,13 +191,31 @@ fn a_long_transaction_puts_the_decision_off() {
             "BEGIN; SELECT docshard.update_one('{NS}', '{{\"k\": 7}}', '{{\"$set\": {{\"n\": 5}}}}')"
         ))
         .expect("a write");
+    // The same request waits for the running change; a cancel of it changes nothing.
+    let mut cancelled = cluster.router.client();
+    let token = cancelled.cancel_token();
+    let joined = start(&cluster, reshard(r#"{"u": 1}"#, "{}"));
+    let impatient = thread::spawn(move || json(&mut cancelled, &reshard(r#"{"u": 1}"#, "{}")));
+    wait_until("three calls wait", LONG, || {
+        cluster.router.value::<i64>(
+            "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'docshard: copying test.resharded'",
+        ) == 3
+    });
+    token.cancel_query(postgres::NoTls).expect("a cancel");
+    let error = impatient.join().expect("a thread").expect_err("it was cancelled");
+    assert_eq!(error.code().map(|code| code.code()), Some("57014"), "{error:?}");
     cluster.router.release("reshard.cloned");
+    let error = joined.join().expect("a thread").expect_err("the change is given up");
+    assert_eq!(code(&error), "MongoDB error 341 (ReshardCollectionAborted)", "{error:?}");
     let error = pending.join().expect("a thread").expect_err("a transaction stays");
-    assert_eq!(code(&error), "MongoDB error 24 (LockTimeout)", "{error:?}");
+    assert_eq!(code(&error), "MongoDB error 342 (ReshardingCriticalSectionTimeout)", "{error:?}");
     writer.batch_execute("COMMIT").expect("the writer was not disturbed");
     check_clean(&cluster);
     check(&cluster, 500);
-    json(&mut writer, &reshard(r#"{"u": 1}"#, "{}")).expect("it works afterwards");
+    let joined: Vec<_> = (0..3).map(|_| start(&cluster, reshard(r#"{"u": 1}"#, "{}"))).collect();
+    for call in joined {
+        call.join().expect("a thread").expect("it works afterwards, also for several callers");
+    }
     assert_eq!(
         cluster.router.value::<String>(&format!("SELECT docshard.find_one('{NS}', '{{\"k\": 7}}') ->> 'n'")),
         "5"
@@ -231,7 +267,7 @@ fn a_reader_that_keeps_the_decision_from_its_locks_is_named() {
         .expect("a read");
     let error = json(&mut cluster.router.client(), &reshard(r#"{"u": 1}"#, r#"{"commitTimeoutMS": 3000}"#))
         .expect_err("a reader stays");
-    assert_eq!(code(&error), "MongoDB error 24 (LockTimeout)", "{error:?}");
+    assert_eq!(code(&error), "MongoDB error 342 (ReshardingCriticalSectionTimeout)", "{error:?}");
     assert!(
         error.to_string().contains("on shard") || format!("{error:?}").contains("on shard \\\"shard1"),
         "{error:?}"

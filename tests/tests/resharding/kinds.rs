@@ -71,7 +71,7 @@ fn bad_input_gets_codes_of_mongodb() {
         ("reshard_collection('test.resharded', '{\"u\": \"hashed\"}', '{\"unique\": true}')", "72 (InvalidOptions)"),
         (
             "reshard_collection('test.resharded', '{\"u\": 1}', '{\"zones\": [{\"min\": {\"u\": 1}, \"max\": {\"u\": 2}, \"zone\": \"z\"}]}')",
-            "162 (ZoneNotFound)",
+            "177 (ZoneNotFound)",
         ),
         // Documents that cannot have the key.
         ("reshard_collection('test.resharded', '{\"a\": 1}')", "61 (ShardKeyNotFound)"),

@@ -27,7 +27,7 @@ pub fn compliance(cluster: &Cluster, collection: usize) -> Compliance {
     if all().filter(holds).any(|(shard, _)| cluster.shards[shard].draining) {
         return Compliance::Violated(Reason::Draining);
     }
-    // How even loads are changes all the time, and is no state of the chunks.
+    // For a collection that is balanced by load, unevenness is no violation: loads change all the time, without the chunks.
     let by_load = cluster.collections[collection].by_load;
     let uneven = |class: &Class| {
         let most = |part: &dyn Fn(usize) -> u64| class.homes.iter().map(|&shard| part(shard)).max().unwrap_or(0);

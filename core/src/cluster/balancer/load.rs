@@ -3,23 +3,32 @@
 //! A shard's load is that of all its chunks, also of collections that are balanced by bytes or not at all: a shard that is busy with one
 //! collection must not get another one's hot chunks. Loads are smoothed where they are measured.
 //!
-//! Moves go from the busiest shards to the least busy ones while the two differ by more than a threshold, which is a quarter of the mean
-//! and at least [`LEAST_DIFFERENCE`]. The largest chunk moves that brings the recipient at most half of a threshold above the mean, and is not
-//! more than half of the difference. If only small chunks are that small, the hottest larger one is split at
-//! the median of its accesses. One that cannot be split, since most accesses are of one key, moves if it is not more than half of
-//! the difference; else it stays, and what is beside it on its shard moves away.
+//! Moves go from the busiest shards to the least busy ones while the two differ by more than a threshold: a quarter of the mean, and at
+//! least [`LEAST_DIFFERENCE`]. A chunk *fits* if its load is at most half of the difference, and brings the recipient at most half of a
+//! threshold above the mean. For a donor and a recipient, [`choose`] takes the first of these steps that is possible:
+//!
+//! 1. The largest chunk that fits moves, if it has at least half of the load that would fit.
+//! 2. The hottest chunk that does not fit is split at the median of its accesses. This is not possible if most accesses are to one key.
+//! 3. The largest chunk that fits moves, if its load is at least a 16th of the threshold. So chunks leave the shard of a hot one.
+//! 4. The smallest chunk that does not fit moves, if its load is at most half of the difference.
 //!
 //! INVARIANTS, held by property tests:
-//! * After a move the recipient has at most what the donor has left. So the sum of squares of the loads falls with each move, and while loads
-//!   do not change, moves end.
-//! * A settling shard, whose load a move has changed lately, takes part in no move by load: what it will have is not known yet.
+//! * After a move the recipient's load is at most the donor's. So the sum of squares of the loads falls with each move, and moves end
+//!   unless loads change.
+//! * A settling shard, which has got a chunk lately, takes part in no move for load: its new load is not measured yet. The load of a shard
+//!   that has given one away is.
+//! * A shard gives chunks away for load only after it has been busier than others for a while ([`Patience`]), measured again and again: so
+//!   neither bursts nor errors of measurement move chunks.
 //! * Only chunks of collections that are balanced by load move or are split.
 
 use super::round::Round;
-use super::state::{Cut, Reason, Split};
+use super::state::{Cluster, Cut, Reason, Split};
+use crate::cluster::chunk_map::ShardId;
 use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::time::Duration;
 
-/// Shards whose loads differ by less are even, in operations in 1,000 seconds.
+/// Shards whose loads differ by at most this are even, in operations in 1,000 seconds.
 pub(super) const LEAST_DIFFERENCE: u64 = 20_000;
 /// Largest number of recipients that are tried for a donor.
 const TRIED_RECIPIENTS: usize = 8;
@@ -36,6 +45,53 @@ struct Candidate {
 enum Step {
     Move(Candidate),
     Split(Candidate),
+}
+
+/// Since when shards have been busier than others: the policy's memory between plans.
+#[derive(Debug, Default)]
+pub struct Patience {
+    since: HashMap<ShardId, Duration>,
+}
+
+impl Patience {
+    /// Notes loads that were measured at this time. A shard is busy if it would give away a chunk to the least busy one.
+    pub fn note(&mut self, cluster: &Cluster, now: Duration) {
+        let mut loads: HashMap<ShardId, u64> =
+            cluster.shards.iter().map(|shard| (shard.id, shard.other_load)).collect();
+        for chunk in cluster.collections.iter().flat_map(|collection| &collection.chunks) {
+            if let Some(load) = loads.get_mut(&chunk.shard) {
+                *load = load.saturating_add(chunk.load.total);
+            }
+        }
+        let homes = || cluster.shards.iter().filter(|shard| !shard.draining);
+        // A shard whose load is not measured is no measure for others.
+        let measured = homes().filter(|shard| !shard.unavailable && !shard.settling);
+        let least = measured.map(|shard| loads[&shard.id]).min().unwrap_or_default();
+        let threshold = threshold(mean(loads.values(), homes().count()));
+        self.since.retain(|shard, _| loads.contains_key(shard));
+        for (shard, load) in loads {
+            if load.saturating_sub(least) > threshold {
+                self.since.entry(shard).or_insert(now);
+            } else {
+                self.since.remove(&shard);
+            }
+        }
+    }
+
+    /// Marks the shards that have not been busy for so long.
+    pub fn mark(&self, cluster: &mut Cluster, now: Duration, delay: Duration) {
+        for shard in &mut cluster.shards {
+            shard.waiting = self.since.get(&shard.id).is_none_or(|since| now.saturating_sub(*since) < delay);
+        }
+    }
+}
+
+fn mean<'a>(loads: impl Iterator<Item = &'a u64>, homes: usize) -> u64 {
+    loads.fold(0_u64, |sum, load| sum.saturating_add(*load)) / homes.max(1) as u64
+}
+
+fn threshold(mean: u64) -> u64 {
+    LEAST_DIFFERENCE.max(mean / 4)
 }
 
 /// The loads of the shards, by position.
@@ -61,13 +117,13 @@ impl Loads {
                 }
             }
         }
-        let homes = cluster.shards.iter().filter(|shard| !shard.draining).count().max(1) as u64;
-        let mean = of.iter().fold(0_u64, |sum, load| sum.saturating_add(*load)) / homes;
-        Self { of, mean, threshold: LEAST_DIFFERENCE.max(mean / 4), candidates }
+        let mean = mean(of.iter(), cluster.shards.iter().filter(|shard| !shard.draining).count());
+        Self { of, mean, threshold: threshold(mean), candidates }
     }
 }
 
-/// Plans moves between shards that take part in no other one. Returns the chunks to be split, which must come first.
+/// Adds moves for load to the plan, between shards that take part in none yet. Returns the splits for load, which must be done before any
+/// move.
 pub(super) fn even_out(round: &mut Round<'_>) -> Vec<Split> {
     if !round.shards.cluster.collections.iter().any(|collection| collection.by_load && collection.balance) {
         return Vec::new();
@@ -77,7 +133,8 @@ pub(super) fn even_out(round: &mut Round<'_>) -> Vec<Split> {
     let mut recipients: Vec<usize> =
         (0..shards.len()).filter(|&at| !round.busy[at] && !shards[at].draining && !shards[at].settling).collect();
     recipients.sort_by_key(|&at| (loads.of[at], round.shards.used[at], at));
-    let mut donors: Vec<usize> = recipients.iter().copied().filter(|&at| !loads.candidates[at].is_empty()).collect();
+    let mut donors: Vec<usize> =
+        recipients.iter().copied().filter(|&at| !shards[at].waiting && !loads.candidates[at].is_empty()).collect();
     donors.sort_by_key(|&at| (Reverse(loads.of[at]), at));
     let mut splits = Vec::new();
     for from in donors {
@@ -101,7 +158,7 @@ pub(super) fn even_out(round: &mut Round<'_>) -> Vec<Split> {
     splits
 }
 
-/// The next step that brings the two shards closer to each other.
+/// Chooses the next step that brings the loads of two shards closer to each other; None if there is none. See the header.
 fn choose(round: &Round<'_>, loads: &Loads, from: usize, to: usize) -> Option<Step> {
     let cluster = round.shards.cluster;
     let difference = loads.of[from] - loads.of[to];

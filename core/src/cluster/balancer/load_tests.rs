@@ -6,6 +6,7 @@ use super::*;
 use crate::cluster::chunk_map::ShardId;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// Operations a second, in the policy's unit.
 const S: u64 = 1000;
@@ -19,6 +20,7 @@ fn shard(id: ShardId) -> Shard {
         zones: Vec::new(),
         other_load: 0,
         settling: false,
+        waiting: false,
     }
 }
 
@@ -160,6 +162,30 @@ fn a_shard_that_settles_takes_part_in_nothing() {
         cluster.shards[0].draining = true;
         assert_eq!(plan(&cluster).moves.len(), 1);
     }
+}
+
+#[test]
+fn only_a_shard_that_has_been_busy_for_long_gives_chunks_away() {
+    let mut cluster = cluster(3, vec![chunk(1, 500 * S), chunk(1, 500 * S), chunk(2, 100 * S)]);
+    let (mut patience, delay) = (Patience::default(), Duration::from_secs(300));
+    let mut plans = |cluster: &mut Cluster, seconds: u64| {
+        let now = Duration::from_secs(seconds);
+        patience.note(cluster, now);
+        patience.mark(cluster, now, delay);
+        (cluster.shards.iter().map(|shard| shard.waiting).collect::<Vec<_>>(), plan(cluster).moves.len())
+    };
+    assert_eq!(plans(&mut cluster, 0), (vec![true; 3], 0));
+    assert_eq!(plans(&mut cluster, 299), (vec![true; 3], 0));
+    // A moment without load, and the time begins anew.
+    let mut quiet = cluster.clone();
+    quiet.collections[0].chunks.iter_mut().for_each(|chunk| chunk.load = Load::default());
+    assert_eq!(plans(&mut quiet, 299), (vec![true; 3], 0));
+    assert_eq!(plans(&mut cluster, 310), (vec![true; 3], 0));
+    assert_eq!(plans(&mut cluster, 609), (vec![true; 3], 0));
+    assert_eq!(plans(&mut cluster, 610), (vec![false, false, true], 1));
+    // What waits are moves for load alone.
+    cluster.shards[0].draining = true;
+    assert_eq!(plans(&mut cluster, 0).1, 1);
 }
 
 #[test]

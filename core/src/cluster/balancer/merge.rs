@@ -2,17 +2,18 @@
 //!
 //! A chunk is tiny if it has at most an eighth of the split size *and* of the collection's average chunk. So if all chunks are
 //! equally small, as after splitting an empty collection, none is tiny. Tiny neighbours are merged while the result stays well
-//! below the split size, so that it is not split again. A chunk that was split for its load is not merged while it has some. Every shard keeps two chunks, and small collections are left alone.
+//! below the split size, so that it is not split again. In a collection that is balanced by load, only chunks with little load are merged:
+//! a split for load must last. Merges leave each shard two chunks, and do not touch small collections.
 
 use super::load::LEAST_DIFFERENCE;
 use super::split::{MAX_DOCUMENTS, split_size};
 use super::state::{Chunk, Cluster, MIN_SPLIT_SIZE, Merge, homes};
 use std::collections::HashMap;
 
-/// The number of chunks of a collection that each shard keeps.
+/// Merges do not reduce the number of a collection's chunks on a shard below this.
 const KEPT: u64 = 2;
 
-/// The load of a chunk that may be merged though its collection is balanced by load.
+/// The largest load of a chunk that may be merged if its collection is balanced by load, in operations in 1,000 seconds.
 const IDLE: u64 = LEAST_DIFFERENCE / 100;
 
 /// All runs of neighbours to be merged.

@@ -4,8 +4,8 @@
 //! The unit is a chunk's weight: its bytes plus a constant, so that empty chunks spread, too. The chunks of a collection in one
 //! zone, and those in no zone, each form a *class*: they may live on the zone's shards, or anywhere. Every class has a *target*
 //! on each shard ([`targets`]), so that the collection's weight is as even as zones and sizes allow; without zones that is its
-//! weight divided by the number of shards that can hold it. Targets depend on the chunks, not on where they are, so moves do not
-//! change them.
+//! weight divided by the number of shards that can hold it. Except near a shard's size limit, targets depend on the chunks and not on where
+//! they are, so moves do not change them.
 //!
 //! Splits ([`split`]): a chunk that straddles the bounds of zones is cut there, also a jumbo one. A chunk above the split
 //! size is cut into equal parts. The split size is the collection's chunk size, and smaller while the collection is
@@ -19,8 +19,7 @@
 //! 3. *Evenness*: a shard above its target gives chunks to one below its target while excess and lack together exceed a
 //!    threshold. The threshold is three times the chunk size, as in MongoDB, or an eighth of the target if that is less. The largest
 //!    chunk moves that crosses neither target; else the smallest one of at most half of excess and lack together.
-//!
-//! 4. *Load*: for collections that are balanced by load, instead of evenness: see [`load`], which also splits hot chunks.
+//! 4. *Load* takes the place of evenness for collections that are balanced by load: see [`load`], which also splits hot chunks.
 //!
 //! Merges ([`merge`]): neighbours on one shard, in one zone, that became tiny.
 //!
@@ -31,7 +30,7 @@
 //!   distances from the targets falls with each, and while sizes do not change, the balancer stops after finitely many moves.
 //! * A pinned chunk (one that moved in this convergence already) moves again only into its zone or off a draining shard.
 //! * A merged chunk is not split again.
-//! * What is balanced by bytes does not depend on loads.
+//! * Steps for collections that are balanced by bytes do not depend on loads.
 
 mod state;
 mod targets;
@@ -53,11 +52,12 @@ mod load_tests;
 mod tests;
 
 pub use compliance::{Compliance, compliance};
+pub use load::Patience;
 pub use state::{Chunk, Cluster, Collection, Cut, Load, Merge, Move, Plan, Reason, Shard, Split, ZoneId};
 pub use targets::{Spread, spread};
 pub use window::{Window, time_of_day};
 
-/// The next steps. Chunks move only if there is nothing to split, and merge only if there is nothing to split or move.
+/// Plans the next steps. Chunks move only if there is nothing to split, and are merged only if there is nothing to split or move.
 pub fn plan(cluster: &Cluster) -> Plan {
     let mut splits = split::splits(cluster);
     let mut moves = Vec::new();

@@ -7,7 +7,8 @@ use std::collections::HashSet;
 /// A chunk with more documents is split even if it has few bytes: a hand-over blocks writers while the documents are deleted.
 pub(super) const MAX_DOCUMENTS: u64 = 250_000;
 
-/// All chunks to be split, except those of unavailable shards, so that other work does not wait for these.
+/// Returns all chunks to be split, except those of unavailable shards: nothing moves while there are chunks to be split, so an unavailable
+/// shard would block all moves.
 pub(super) fn splits(cluster: &Cluster) -> Vec<Split> {
     let homes = homes(cluster);
     let unavailable: HashSet<ShardId> =

@@ -4,9 +4,9 @@ use crate::cluster::chunk_map::ShardId;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// The weight of a chunk beyond its bytes.
+/// The weight of a chunk is its bytes plus this.
 pub(super) const CHUNK_WEIGHT: u64 = 1024;
-/// A young collection is split as if each shard should get this many chunks.
+/// A young collection is split so that each shard can get this many chunks.
 pub(super) const YOUNG_CHUNKS: u64 = 4;
 /// The smallest split size, in bytes.
 pub(super) const MIN_SPLIT_SIZE: u64 = 1 << 20;
@@ -31,16 +31,18 @@ pub struct Shard {
     pub zones: Vec<ZoneId>,
     /// its load by collections that are not listed, in operations in 1,000 seconds
     pub other_load: u64,
-    /// a move has changed its load lately, so it takes part in no move for load
+    /// it has got a chunk lately whose load is not measured yet, so it takes part in no move for load
     pub settling: bool,
+    /// it has been busier than others only for a short time, so it gives no chunk away for load: see [`Patience`](super::Patience)
+    pub waiting: bool,
 }
 
-/// The load of a chunk, in operations in 1,000 seconds, as measured; 0 where nothing is known.
+/// The load of a chunk, in operations in 1,000 seconds; 0 if it was not measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     /// reads and writes
     pub total: u64,
-    /// the loads of the parts if the chunk is split at the median of its accesses; None if it cannot be
+    /// the loads of the two parts if the chunk is split at the median of its accesses; None if it cannot be split there
     pub halves: Option<(u64, u64)>,
 }
 
@@ -53,9 +55,9 @@ pub struct Chunk {
     pub documents: u64,
     /// their bytes
     pub bytes: u64,
-    /// the zone in which all of it lies
+    /// the zone that contains the whole chunk; None if there is none
     pub zone: Option<ZoneId>,
-    /// a zone starts or ends inside
+    /// a zone starts or ends inside the chunk
     pub straddles: bool,
     /// it cannot be split by size, and moves only into its zone or off a draining shard
     pub jumbo: bool,
@@ -78,7 +80,7 @@ pub struct Collection {
     pub by_load: bool,
     /// its chunks, in key order
     pub chunks: Vec<Chunk>,
-    /// owner and next owner of moves that failed lately: no chunk moves between them for now
+    /// donor and recipient of moves that failed lately: for now no chunk moves from the one to the other
     pub resting: BTreeSet<(ShardId, ShardId)>,
 }
 

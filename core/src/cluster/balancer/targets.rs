@@ -1,13 +1,14 @@
 //! The targets: how much of each class of a collection each shard should hold.
 //!
-//! Classes are distributed one after the other, those with the fewest homes first. Each fills its homes up to one common level
-//! above the weight of earlier classes. If zones are disjoint or nested, as most are, no distribution is more even.
+//! A class's *homes* are the shards that may take its chunks. Classes are distributed one after the other, those with the fewest homes
+//! first. Each fills its homes up to one common level; what earlier classes have put there counts. If zones are disjoint or nested, as most
+//! are, no distribution is more even.
 
 use super::state::{Cluster, ZoneId, weight};
 use crate::cluster::chunk_map::ShardId;
 use std::collections::{HashMap, HashSet};
 
-/// The shards by number and by zone, with their use.
+/// The shards by number and by zone, with the bytes that they hold.
 pub(super) struct Shards<'a> {
     pub(super) cluster: &'a Cluster,
     position: HashMap<ShardId, usize>,
@@ -61,11 +62,11 @@ pub(super) struct Class {
     ends: Vec<u32>,
     /// weight on each shard
     pub(super) has: Vec<u64>,
-    /// weight that each should have; nothing outside the homes
+    /// weight that each shard should have; 0 outside the homes
     pub(super) target: Vec<u64>,
     /// shards that may take its chunks
     pub(super) homes: Vec<usize>,
-    /// the largest difference at which shards count as even
+    /// two shards are even if the one's excess and the other's lack are together at most this
     pub(super) threshold: u64,
 }
 
@@ -84,13 +85,13 @@ impl Class {
         self.target[shard].saturating_sub(self.has[shard])
     }
 
-    /// The least weight that must move for every shard to have its target.
+    /// Returns the least weight that must move for every shard to have its target.
     pub(super) fn astray(&self) -> u64 {
         (0..self.has.len()).map(|shard| self.lack(shard)).sum()
     }
 }
 
-/// A collection's classes, each with its targets.
+/// Returns a collection's classes, each with its targets.
 pub(super) fn classes(shards: &Shards<'_>, position: usize) -> Vec<Class> {
     let count = shards.cluster.shards.len();
     let collection = &shards.cluster.collections[position];
@@ -142,7 +143,8 @@ pub(super) fn classes(shards: &Shards<'_>, position: usize) -> Vec<Class> {
     classes
 }
 
-/// Sets a class's targets: fills all homes up to one level, above the weight already there (`below`), and returns the level.
+/// Sets a class's targets: fills all homes up to one level, which includes the weight that earlier classes have there (`below`). Returns
+/// the level.
 fn fill(shards: &Shards<'_>, class: &mut Class, total: u64, below: &mut [u64]) -> u64 {
     let homes = std::mem::take(&mut class.homes);
     let limit = |shard: usize| shards.room(shard).map_or(u64::MAX, |room| class.has[shard].saturating_add(room));
@@ -152,7 +154,7 @@ fn fill(shards: &Shards<'_>, class: &mut Class, total: u64, below: &mut [u64]) -
     // A binary search for the highest level that needs no more than the total.
     let most = homes.iter().map(|&shard| below[shard]).max().unwrap_or(0).saturating_add(total);
     let mut low = total / (homes.len() as u64).max(1);
-    // Without limits and earlier classes that is the level already.
+    // Without limits and earlier classes `low` is the level already.
     let mut high = if held(low + 1) > total { low + 1 } else { most + 1 };
     while low + 1 < high {
         let middle = low + (high - low) / 2;
@@ -176,7 +178,7 @@ pub struct Spread {
     pub beyond: u64,
 }
 
-/// How far the cluster is from its targets, all collections together.
+/// Returns how far the cluster is from its targets, all collections together.
 pub fn spread(cluster: &Cluster) -> Spread {
     let shards = Shards::of(cluster);
     let mut spread = Spread::default();

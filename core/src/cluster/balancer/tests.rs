@@ -17,6 +17,7 @@ fn shard(id: ShardId) -> Shard {
         zones: Vec::new(),
         other_load: 0,
         settling: false,
+        waiting: false,
     }
 }
 

@@ -9,13 +9,13 @@ pub struct Report {
     severity: Option<String>,
     /// The SQLSTATE; None if it is malformed.
     pub sqlstate: Option<[u8; 5]>,
-    /// What has happened.
+    /// The error in one sentence.
     pub message: Option<String>,
-    /// More about it.
+    /// The details of the error.
     pub detail: Option<String>,
-    /// What could be done.
+    /// Advice on how to avoid the error.
     pub hint: Option<String>,
-    /// Where it has happened.
+    /// Where the error happened.
     pub context: Option<String>,
 }
 

@@ -31,7 +31,7 @@ pub(crate) trait Accumulator<'a>: Sized {
     /// Merges the state of later values into this one.
     ///
     /// # Errors
-    /// As [`add`](Self::add).
+    /// Those of [`add`](Self::add).
     fn merge(&mut self, later: Self, strings: Strings<'_>) -> Result<()>;
 
     /// The result.
@@ -81,10 +81,10 @@ pub(super) fn grow(bytes: &mut usize, value: &Value, name: &str) -> Result<()> {
     grow_by(bytes, size_of_value(value), name)
 }
 
-/// As [`grow`], for a number of bytes.
+/// Like [`grow`], for a number of bytes.
 ///
 /// # Errors
-/// As [`grow`].
+/// Those of [`grow`].
 pub(crate) fn grow_by(bytes: &mut usize, more: usize, name: &str) -> Result<()> {
     *bytes += more;
     budget::bytes(more);

@@ -189,7 +189,7 @@ impl Accumulation {
     /// Adds a value that is not in a document.
     ///
     /// # Errors
-    /// As [`add`](Self::add).
+    /// Those of [`add`](Self::add).
     pub fn add_value(&mut self, value: &Value) -> Result<()> {
         self.add_operand(Operand::Given(value))
     }
@@ -202,7 +202,7 @@ impl Accumulation {
     /// Merges the state of a later part of the group's documents, as [`state`](Self::state) returned it.
     ///
     /// # Errors
-    /// As [`add`](Self::add); `BadValue` if it cannot be a state of this accumulator.
+    /// Those of [`add`](Self::add); `BadValue` if it cannot be a state of this accumulator.
     pub fn merge_state(&mut self, later: Value) -> Result<()> {
         let _evaluation = Evaluation::begin();
         self.state.merge(later, self.collator.as_deref())
@@ -211,7 +211,7 @@ impl Accumulation {
     /// Merges a later state as jsonb, as [`to_bytes`](Self::to_bytes) returned it.
     ///
     /// # Errors
-    /// As [`merge_state`](Self::merge_state).
+    /// Those of [`merge_state`](Self::merge_state).
     pub fn merge(&mut self, later: &[u8]) -> Result<()> {
         self.merge_state(read(later)?)
     }

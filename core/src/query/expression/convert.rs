@@ -45,7 +45,7 @@ pub(super) const OPERATORS: &[Operator] = &[
 /// The code of a conversion with another number of arguments than one.
 const COUNT: i32 = 50723;
 
-/// The codes are FailedToParse, as MongoDB's.
+/// The parameters of `$convert`. The error of a missing one has code 9 (FailedToParse), as in MongoDB.
 const CONVERT_PARAMETERS: &[Parameter] = &[
     required("input", 9),
     required("to", 9),
@@ -74,7 +74,7 @@ impl Target {
         Target { name, subtype: Value::Number(Number::int(0)), format: None, is_big_endian: false, base: None }
     }
 
-    /// A string, in which binary data is base64, and a UUID has its own form.
+    /// The target of `$toString`: binary data becomes base64, and a UUID its usual text.
     fn text() -> Target {
         Target { format: Some("auto".to_owned()), ..Target::of("string") }
     }
@@ -100,7 +100,7 @@ impl Target {
         known.ok_or_else(|| error!(4341107, "In $convert, 'subtype' does not correspond to a BinData type: {code}"))
     }
 
-    /// The encoding of binary data as a string, which conversions between the two need.
+    /// Returns the encoding for a conversion between binary data and a string; an error if none is given.
     fn format(&self, value: &Value) -> Result<&str> {
         let missing = || error!(4341115, "$convert from '{}' to '{}' requires 'format'", value.type_name(), self.name);
         self.format.as_deref().ok_or_else(missing)
@@ -177,7 +177,7 @@ fn is_big_endian(call: &Call<'_>) -> Result<bool> {
     }
 }
 
-/// The bytes in binary data, the least significant first, if there are as many as the type may have.
+/// Returns the bytes of a number in binary data, the least significant first. An error if their number is not one of `lengths`.
 fn bytes_of(bytes: &[u8], lengths: &[usize], target: &Target) -> Result<Vec<u8>> {
     if !lengths.contains(&bytes.len()) {
         bail!(Kind::ConversionFailure, "Failed to convert binary data of {} bytes to {}", bytes.len(), target.name);
@@ -231,7 +231,7 @@ fn target(to: Operand<'_>) -> Result<Option<Target>> {
         return Ok(None);
     }
     let name = match kind.text() {
-        // `$type` returns it.
+        // No type of a stored value, but a name that `$type` returns.
         Some("missing") => Some("missing"),
         Some(alias) => {
             Some(type_of_code(None, Some(alias)).ok_or_else(|| error!(Kind::BadValue, "Unknown type name: {alias}"))?)

@@ -77,7 +77,7 @@ impl Expression {
         Ok(Expression { root: parse::expression(json, environment, operators::find)?, in_group: environment.in_group })
     }
 
-    /// As [`parse`](Self::parse), of an expression whose paths start at a part of the document, `$$CURRENT`.
+    /// Like [`parse`](Self::parse), for an expression whose paths start at a part of the document, which is the variable `$$CURRENT`.
     ///
     /// # Errors
     /// Those of [`parse`](Self::parse).
@@ -117,7 +117,7 @@ impl Expression {
         operators::is_known(name)
     }
 
-    /// The value of a constant expression; null if it is missing.
+    /// The value of a constant expression; null for a constant that is missing. None if the expression is no constant.
     pub fn constant(&self) -> Option<Value> {
         match &self.root {
             ExpressionNode::Constant(value) => Some(value.clone()),
@@ -131,7 +131,7 @@ impl Expression {
         self.root.has_open() && self.fields_read().is_some_and(|fields| fields.is_empty())
     }
 
-    /// As [`constant`](Self::constant), but a missing value is not null.
+    /// Like [`constant`](Self::constant), but a missing value is [`Binding::Missing`] instead of null.
     pub(crate) fn binding(&self) -> Option<Binding> {
         match &self.root {
             ExpressionNode::Constant(value) => Some(Binding::Value(value.clone())),
@@ -148,7 +148,7 @@ impl Expression {
         Ok(self.operand(document, collator)?.into_option())
     }
 
-    /// As [`evaluate`](Self::evaluate), without copying stored values.
+    /// Like [`evaluate`](Self::evaluate), without copying stored values.
     pub(crate) fn operand<'s>(
         &'s self,
         document: RawObject<'s>,

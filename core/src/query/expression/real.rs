@@ -218,7 +218,7 @@ fn beyond() -> BigDecimal {
     BigDecimal::new(BigInt::one(), -BEYOND)
 }
 
-/// The exponential. If it is beyond all decimals, or nearer to zero than all of them, the result is some number that is so, too.
+/// The exponential. If it is beyond all decimals, or nearer to zero than all of them, the result is a number for which this is true, too.
 pub(super) fn exp(value: &BigDecimal) -> BigDecimal {
     if exponent(value) > MAX_EXP {
         return if value.is_negative() { BigDecimal::new(BigInt::one(), BEYOND) } else { beyond() };
@@ -416,7 +416,7 @@ pub(super) fn atanh(value: &BigDecimal) -> BigDecimal {
     }
 }
 
-/// A positive number to the power of another one; as [`exp`] beyond all decimals.
+/// A positive number to the power of another one. Beyond all decimals the result is like that of [`exp`].
 pub(super) fn power(base: &BigDecimal, exponent: &BigDecimal) -> BigDecimal {
     exact_power(base, exponent).unwrap_or_else(|| exp(&(ln(base) * exponent)))
 }

@@ -23,19 +23,19 @@ impl FilterNode {
         self.narrowed(path, stored, Sources::OF_PATH).unwrap_or_else(KeyRanges::all)
     }
 
-    /// As [`ranges_of`](Self::ranges_of), but also uses equalities of whole documents that contain the field: `{"a": {"b": 1}}` implies
+    /// Like [`ranges_of`](Self::ranges_of), but also uses equalities of whole documents that contain the field: `{"a": {"b": 1}}` implies
     /// that `a.b` is 1.
     pub fn ranges_within(&self, path: &str) -> KeyRanges {
         self.narrowed(path, None, Sources { wholes: true, ..Sources::OF_PATH }).unwrap_or_else(KeyRanges::all)
     }
 
-    /// As [`ranges_within`](Self::ranges_within), but ignores expressions: their values may depend on the time, the user's roles, or a
+    /// Like [`ranges_within`](Self::ranges_within), but ignores expressions: their values may depend on the time, the user's roles, or a
     /// random number.
     pub fn ranges_as_written(&self, path: &str) -> KeyRanges {
         self.narrowed(path, None, Sources { wholes: true, expressions: false }).unwrap_or_else(KeyRanges::all)
     }
 
-    /// As [`ranges_of`](Self::ranges_of); None for everything, the most frequent result.
+    /// Like [`ranges_of`](Self::ranges_of); None for everything, the most frequent result.
     fn narrowed(&self, path: &str, stored: Stored<'_>, from: Sources) -> Option<KeyRanges> {
         budget::step();
         match self {
@@ -67,7 +67,7 @@ impl FilterNode {
         self.narrowed_to_one(path, stored).unwrap_or_else(KeyRanges::all)
     }
 
-    /// As [`ranges_of_one`](Self::ranges_of_one); None for everything.
+    /// Like [`ranges_of_one`](Self::ranges_of_one); None for everything.
     fn narrowed_to_one(&self, path: &str, stored: Stored<'_>) -> Option<KeyRanges> {
         budget::step();
         match self {

@@ -1,8 +1,8 @@
 //! Decides whether one filter implies another, and checks the filters of partial indexes.
 //!
-//! RULE: an implication may be missed, never invented, since a search of a partial index would miss documents. Leaves are compared by their
-//! tests alone. A leaf matches if one value at its path passes; so if each value that passes one test passes the other, the implication
-//! also holds with arrays on the path.
+//! RULE: the answer is true only if the implication is certain, as otherwise a search of a partial index could miss documents. Leaves are
+//! compared by their tests alone. A leaf matches if one value at its path passes; so if each value that passes one test passes the other,
+//! the implication also holds with arrays on the path.
 
 use super::node::{FilterNode, Range, Test};
 use super::{Filter, parse};
@@ -79,8 +79,8 @@ fn implies(node: &FilterNode, wanted: &FilterNode) -> bool {
     }
 }
 
-/// True only if `wanted` passes for each value, and for a missing one, for which `test` passes. Every test sees an array itself; most also
-/// see its elements.
+/// True only if each value that passes `test` also passes `wanted`; a missing value counts as one. Every test sees an array itself; most
+/// tests also see its elements.
 fn test_implies(test: &Test, wanted: &Test) -> bool {
     match (test, wanted) {
         (Test::Never, _) => true,
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_invented() {
+    fn filters_that_do_not_imply() {
         for (query, partial) in [
             (json!({}), json!({"a": {"$exists": true}})),
             (json!({"a": null}), json!({"a": {"$exists": true}})),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_partial_filter_may_not_say() {
+    fn which_filters_a_partial_index_allows() {
         for bad in [
             json!({"a": {"$ne": 1}}),
             json!({"a": {"$exists": false}}),

@@ -102,7 +102,7 @@ impl Test {
 }
 
 impl Test {
-    /// As [`accepts`](Self::accepts), but compares strings by the collation.
+    /// Like [`accepts`](Self::accepts), but compares strings by the collation.
     fn accepts_under(&self, found: Option<RawValue<'_>>, collator: &Collator) -> bool {
         let compare = |raw: RawValue<'_>, value: &Value| compare_raw_with(raw, value, Some(collator));
         match self {

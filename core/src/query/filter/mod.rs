@@ -66,7 +66,7 @@ impl Filter {
         Filter::parse_in(json, &Environment::default())
     }
 
-    /// As [`Filter::parse`], under a statement's collation and with its variables.
+    /// Like [`Filter::parse`], under a statement's collation and with its variables.
     ///
     /// # Errors
     /// Those of [`Filter::parse`], and of expressions.
@@ -115,17 +115,18 @@ impl Filter {
         self.root.ranges_of(path, None)
     }
 
-    /// As [`ranges_of`](Self::ranges_of), but also uses equalities of whole documents that contain the field.
+    /// Like [`ranges_of`](Self::ranges_of), but also uses equalities of whole documents that contain the field.
     pub fn ranges_within(&self, path: &str) -> KeyRanges {
         self.root.ranges_within(path)
     }
 
-    /// As [`ranges_within`](Self::ranges_within), but ignores expressions, so the result is the same each time the filter's text is parsed.
+    /// Like [`ranges_within`](Self::ranges_within), but ignores expressions, so the result is the same each time the filter's text is
+    /// parsed.
     pub fn ranges_as_written(&self, path: &str) -> KeyRanges {
         self.root.ranges_as_written(path)
     }
 
-    /// As [`ranges_of`](Self::ranges_of), for stored keys under a collation.
+    /// Like [`ranges_of`](Self::ranges_of), for stored keys under a collation.
     pub fn ranges_under(&self, path: &str, stored: Option<&Collator>) -> KeyRanges {
         self.root.ranges_of(path, stored)
     }
@@ -240,12 +241,12 @@ pub struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// As [`Filter::ranges_under`].
+    /// Like [`Filter::ranges_under`].
     pub(crate) fn ranges_under(self, path: &str, stored: Option<&Collator>) -> KeyRanges {
         self.root.ranges_of(path, stored)
     }
 
-    /// As [`ranges_under`](Self::ranges_under), for documents with arrays on the path: at least one of the values at the path lies
+    /// Like [`ranges_under`](Self::ranges_under), for documents with arrays on the path: at least one of the values at the path lies
     /// in the ranges. These values are the elements of an array at its end, `EMPTY_ARRAY` for an empty one, and null if there is
     /// no value.
     pub(crate) fn ranges_of_one(self, path: &str, stored: Option<&Collator>) -> KeyRanges {

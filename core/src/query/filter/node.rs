@@ -62,7 +62,7 @@ pub(super) enum Test {
     Size(usize),
     /// an array with an element that matches as a document; an array counts as a document
     ElementDocument(Box<FilterNode>),
-    /// an array with an element that passes every test, whatever path they are given
+    /// an array with an element that passes every test of the node; the paths in it have no meaning
     ElementValue(Box<FilterNode>),
     /// an equality, a membership or a range with strings in it, under a collation
     Collated(Box<Test>, Arc<Collator>),
@@ -91,7 +91,7 @@ pub(super) struct Range {
 }
 
 impl Test {
-    /// The values that the test sees of an array at the end of the path.
+    /// Returns which values the test sees if there is an array at the end of the path.
     pub fn at_end(&self) -> AtEnd {
         match self {
             Test::Size(_) | Test::ElementDocument(_) | Test::ElementValue(_) => AtEnd::Whole,

@@ -44,7 +44,7 @@ enum Considered {
     Nothing,
     /// the values at the path; for an array, its elements
     Elements,
-    /// as [`Elements`](Self::Elements), with their types
+    /// like [`Elements`](Self::Elements), with their types
     Types,
     /// the values at the path
     Whole,

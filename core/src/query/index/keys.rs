@@ -192,7 +192,7 @@ impl IndexKeys {
     /// Parses a text that [`definition`](Self::definition) wrote.
     ///
     /// # Errors
-    /// As [`IndexKeys::parse`]; those of [`Environment::parse`].
+    /// Those of [`IndexKeys::parse`] and [`Environment::parse`].
     pub fn read(json: &serde_json::Value) -> Result<IndexKeys> {
         let (environment, inner) = envelope::unwrap(json)?;
         let keys = IndexKeys::parse(inner.get(KEYS).unwrap_or(inner))?;

@@ -18,7 +18,7 @@ pub(super) const MAX_CANDIDATES: usize = 100;
 /// The keys that a search visits in an index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// the keys in the b-tree's leading columns: equalities, of which only the last may be ranges instead. Empty: all keys
+    /// the keys in the b-tree's leading columns. All but the last must be single values; the last may be ranges. Empty: all keys
     pub columns: Vec<KeyRanges>,
     /// the keys among the entries
     pub entries: KeyRanges,
@@ -95,8 +95,8 @@ impl IndexKeys {
         Wanted { columns, entries, ..Wanted::default() }
     }
 
-    /// The keys to visit for a range of the index's keys. It bounds the columns that have a single value in the range, and the column after
-    /// them as a row with those that follow in the same direction.
+    /// The keys to visit for a range of the index's keys: the leading columns with the same value at both ends are equal to it, and the
+    /// next column is bounded as a row with those that follow in the same direction.
     pub fn wanted_within(&self, span: &Span) -> Wanted {
         let fixed = span.fixed();
         let one = |column: usize| span.min.iter().flatten().nth(column).map(|key| KeyRange::point(key));

@@ -116,7 +116,7 @@ impl Pattern {
         }
     }
 
-    /// True if the pattern is found in the text; false, which [`watched`] notices, for a search that is given up.
+    /// True if the pattern is found in the text. False for a search that is given up, for which [`watched`] then returns an error.
     pub fn is_found_in(&self, text: &str) -> bool {
         self.search(text).unwrap_or_else(|_| {
             GIVEN_UP.set(true);

@@ -227,7 +227,7 @@ impl Pipeline {
         names
     }
 
-    /// As [`run`](Self::run), and measures each stage.
+    /// Like [`run`](Self::run), and measures each stage.
     ///
     /// # Errors
     /// Those of the memory.

@@ -100,7 +100,7 @@ impl Update {
         Update::parse_with_array_filters(json, &[])
     }
 
-    /// As [`Update::parse`], with the conditions of `$[identifier]` in its paths.
+    /// Like [`Update::parse`], with the conditions of `$[identifier]` in its paths.
     ///
     /// # Errors
     /// Those of [`Update::parse`]; `FailedToParse` for an array filter that is malformed, not used, or given twice;
@@ -109,7 +109,7 @@ impl Update {
         Update::parse_in(json, array_filters, &Environment::default())
     }
 
-    /// As [`Update::parse_with_array_filters`], with the variables and the collation of a statement; or a pipeline, an array of
+    /// Like [`Update::parse_with_array_filters`], with the variables and the collation of a statement; or a pipeline, an array of
     /// stages.
     ///
     /// # Errors
@@ -264,8 +264,8 @@ impl Update {
     /// The document that an upsert inserts if no document matches; without `_id` if neither filter nor update has one.
     ///
     /// # Errors
-    /// As [`Update::apply`]; `NotSingleValueField` if the filter has two values of a field, `NotExactValueField` if it has only a part
-    /// of a replacement's `_id`, `ImmutableField` if filter and update have different `_id`s.
+    /// Those of [`Update::apply`]; `NotSingleValueField` if the filter has two values of a field, `NotExactValueField` if it has only a
+    /// part of a replacement's `_id`, `ImmutableField` if filter and update have different `_id`s.
     pub fn upsert(&self, filter: &Filter) -> Result<Vec<u8>> {
         let _keeping = Keeping::order_if(self.ordered);
         match &self.form {

@@ -1,4 +1,5 @@
-//! Whether a collection's chunks cover every key once, have keys of its shard key, and are on shards that have the collection.
+//! Checks that a collection's chunks cover every key once, that their bounds are keys of its shard key, and that they are on shards which
+//! have the collection.
 
 use super::{Finding, MAX_OF_KIND};
 use crate::cluster::chunk_map::{Chunk, ShardId};
@@ -7,7 +8,7 @@ use crate::values::key::KeyPattern;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 
-/// Why no statement repairs chunks.
+/// The reason that is reported for why no statement repairs chunks.
 const NO_REPAIR: &str =
     "the catalog does not say which shard has these keys: restore the router's catalog from a backup";
 
@@ -24,7 +25,7 @@ struct Check<'a> {
 /// Checks the chunks of a collection, which come in the order of their lower bounds.
 ///
 /// # Errors
-/// Those of the chunks.
+/// Those of reading the chunks.
 pub fn check(
     namespace: &str,
     key: &KeyPattern,

@@ -1,7 +1,8 @@
-//! Compares what the catalog says of collections with itself ([`chunks`], [`zones`]), and with what a shard reports ([`shards`]).
+//! Checks that the catalog's metadata of collections do not contradict one another ([`chunks`], [`zones`]), and compares them with what a
+//! shard reports ([`shards`]).
 //!
-//! Pure: the caller reads the catalog and asks the shards, and looks twice, as both change between. The names of inconsistencies are
-//! MongoDB's where MongoDB has the same one.
+//! Pure: the caller reads the catalog and asks the shards. Both may change in between, so the caller does it several times and reports only
+//! what it finds again. An inconsistency has MongoDB's name if MongoDB knows the same one.
 
 pub mod chunks;
 pub mod shards;
@@ -15,7 +16,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repair {
     function: &'static str,
-    /// texts, or NULL
+    /// texts; None: NULL
     arguments: Vec<Option<String>>,
 }
 
@@ -35,7 +36,7 @@ impl Repair {
         self
     }
 
-    /// Brings a shard to the state that the catalog says.
+    /// Brings a shard and the catalog together.
     pub fn adopt(shard: &str) -> Self {
         Self::new("accept_shard", [shard, r#"{"adopt": true}"#])
     }
@@ -60,14 +61,14 @@ pub struct Finding {
     pub shard: Option<String>,
     /// what is wrong, for people
     pub description: String,
-    /// what is known of it
+    /// values that describe the inconsistency, by name, for programs
     pub details: Map<String, Json>,
-    /// what repairs it; None: `details` says why nothing does
+    /// the statement that repairs it; None: `noRepair` in `details` says why there is none, if that is known
     pub repair: Option<Repair>,
 }
 
 impl Finding {
-    /// An inconsistency for which there is no repair yet.
+    /// An inconsistency; [`repaired_by`](Self::repaired_by) or [`without_repair`](Self::without_repair) completes it.
     pub fn new(kind: &'static str, namespace: Option<&str>, shard: Option<&str>, description: String) -> Self {
         let (namespace, shard) = (namespace.map(str::to_owned), shard.map(str::to_owned));
         Self { kind, namespace, shard, description, details: Map::new(), repair: None }
@@ -94,7 +95,7 @@ impl Finding {
     }
 }
 
-/// The most inconsistencies of one kind that are reported of a collection's chunks or zones.
+/// The most inconsistencies of one kind that are reported for a collection's chunks, or for its zones.
 const MAX_OF_KIND: usize = 20;
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 /// The most bytes of a report: enough for tens of thousands of collections.
 const MAX_REPORT: usize = 64 << 20;
 
-/// The privileges of a role that may write a collection; one that may only read has the first.
+/// The privileges of a role that may write a collection. A role that may only read it has the first one.
 pub const WRITING: [&str; 4] = ["SELECT", "INSERT", "UPDATE", "DELETE"];
 
 /// A collection's row of `placement` at a shard.
@@ -38,12 +38,12 @@ struct Relation {
 pub struct Report {
     /// the names of docshard's prepared transactions
     pub prepared: HashSet<String>,
-    /// the moves and changes of layout that capture writes
+    /// the numbers of the moves and changes of layout that capture writes at the shard
     pub captures: BTreeSet<i64>,
-    /// their tables
+    /// the names of the tables that moves and changes of layout have created at the shard
     pub move_tables: BTreeSet<String>,
     placed: HashMap<i32, Placed>,
-    /// of each collection's table, the privileges of roles
+    /// the privileges of each role on each collection's table
     tables: HashMap<i32, BTreeMap<String, BTreeSet<String>>>,
     indexes: HashMap<i32, HashMap<String, Relation>>,
 }
@@ -81,7 +81,7 @@ impl Report {
     /// Reads a report.
     ///
     /// # Errors
-    /// 08P01 for another text.
+    /// 08P01 for a text that is no report.
     pub fn read(text: &[u8]) -> Result<Self> {
         const OF: &str = "DescribeShard";
         if text.len() > MAX_REPORT {
@@ -132,13 +132,13 @@ pub struct Recorded {
     pub indexes: Vec<Index>,
     /// the definition of the validator that shards have
     pub validator: Option<String>,
-    /// what is set as the validator, for its repair
+    /// the option `validator` of the collection, with which the repair sets it again
     pub validator_option: Option<Json>,
-    /// of each role with grants, the privileges on the collection's tables, and a call that sets them again
+    /// for each role with grants: its privileges on the collection's tables, and a call that sets them again
     pub roles: BTreeMap<String, (BTreeSet<String>, Repair)>,
-    /// the versions of shards
+    /// the version of each shard that has the collection
     pub placements: BTreeMap<ShardId, i64>,
-    /// the versions that decided moves give shards, though the catalog does not have them yet
+    /// the versions that shards get by moves that are decided; the catalog does not have them yet
     pub decided: BTreeMap<ShardId, i64>,
 }
 
@@ -160,13 +160,13 @@ impl Shard<'_> {
         Finding::new(kind, Some(&of.namespace), Some(self.name), description)
     }
 
-    /// The finding with a repair that only another database has.
+    /// Adds the repair by adopting the shard; for the router's own database, the reason why it is not adopted.
     fn adopted(&self, finding: Finding) -> Finding {
         if self.is_local { finding.without_repair(LOCAL) } else { finding.repaired_by(Repair::adopt(self.name)) }
     }
 }
 
-/// Compares a collection with a shard that has it by the catalog.
+/// Compares a collection with the report of a shard. Returns nothing if the catalog does not place the collection on this shard.
 pub fn compare(of: &Recorded, shard: Shard<'_>) -> Vec<Finding> {
     let Some(&version) = of.placements.get(&shard.id) else { return Vec::new() };
     let (placed, privileges) = (shard.report.placed.get(&of.id), shard.report.tables.get(&of.id));
@@ -206,18 +206,13 @@ pub fn compare(of: &Recorded, shard: Shard<'_>) -> Vec<Finding> {
 fn version_mismatch(of: &Recorded, shard: Shard<'_>, found: i64, version: i64) -> Finding {
     const KIND: &str = "ShardCatalogCacheCollectionMetadataMismatch";
     let details = |finding: Finding| finding.with("version", version).with("versionAtShard", found);
-    if found < version {
-        let description =
-            format!("the shard is behind: its ranges are those of version {found}, in the catalog of {version}");
-        return shard.adopted(details(shard.finding(KIND, of, description)));
-    }
+    let how = if found < version { "behind" } else { "ahead" };
     let description =
-        format!("the shard is ahead: its ranges are those of version {found}, in the catalog of {version}");
-    details(shard.finding(KIND, of, description))
-        .without_repair("the catalog is the older one: restore the router's latest state")
+        format!("the shard is {how}: its ranges are those of version {found}, in the catalog of {version}");
+    shard.adopted(details(shard.finding(KIND, of, description)))
 }
 
-/// A text in the tree of an expression, which has each byte as a signed number.
+/// Returns a text constant as PostgreSQL writes it in an expression's tree: each byte as a signed number.
 fn in_tree(text: &str) -> String {
     let bytes: Vec<String> = text.bytes().map(|byte| byte.cast_signed().to_string()).collect();
     format!(" {} ]", bytes.join(" "))
@@ -285,7 +280,7 @@ fn compare_validator(of: &Recorded, shard: Shard<'_>, placed: &Placed) -> Option
     Some(finding.repaired_by(Repair::new("modify_collection", [of.namespace.as_str(), &options])))
 }
 
-/// Roles without grants are not looked at: an administrator may give them privileges.
+/// Checks only roles with grants: an administrator may give others privileges.
 fn compare_privileges(
     of: &Recorded,
     shard: Shard<'_>,
@@ -308,7 +303,8 @@ fn compare_privileges(
     found
 }
 
-/// True if the shard key has an index that serves it, as MongoDB requires: the shard key's own, or another that begins with it.
+/// True if the shard key has an index, as MongoDB requires: its own, or another one that begins with it. A hashed key, and one in the order
+/// of `_id`, need none.
 pub fn serves_key(key: &KeyPattern, is_unique: bool, has_key_index: bool, indexes: &[Index]) -> bool {
     let is_enough = |index: &Index| !is_unique || (index.unique && index.is_of_key(key));
     let serves = |index: &Index| !index.hidden && index.begins_with_key(key) && is_enough(index);
@@ -390,7 +386,7 @@ mod tests {
             ("tables", json!(null), "MissingLocalCollection", adopt()),
             ("placed", json!([[3, 78, 9, "V"]]), "CollectionUUIDMismatch", drop()),
             ("placed", json!([[3, 77, 8, "V"]]), behind, adopt()),
-            ("placed", json!([[3, 77, 10, "V"]]), behind, None),
+            ("placed", json!([[3, 77, 10, "V"]]), behind, adopt()),
             ("placed", json!([[3, 77, 9, null]]), "CollectionOptionsMismatch", validator()),
             ("placed", json!([[3, 77, 9, "W"]]), "CollectionOptionsMismatch", validator()),
             ("tables", json!([[3, [["r", "SELECT"], ["r", "INSERT"]]]]), "PrivilegesMismatch", grant()),

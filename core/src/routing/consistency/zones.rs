@@ -1,4 +1,4 @@
-//! Whether the ranges of a collection's zones overlap, and have keys of its shard key.
+//! Checks that the ranges of a collection's zones do not overlap, and that their bounds are keys of its shard key.
 
 use super::{Finding, MAX_OF_KIND, Repair};
 use crate::json;
@@ -18,7 +18,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// Removes the range.
+    /// The call that removes the range.
     fn removal(&self, namespace: &str) -> Repair {
         Repair::new("update_zone_key_range", [namespace, &self.min, &self.max]).with_null()
     }
@@ -27,18 +27,19 @@ impl Range {
         json!({"min": self.min, "max": self.max, "zone": self.zone})
     }
 
-    /// True if the text of each bound is that of its key.
+    /// True if each bound is a key of the shard key, and its text says the same as the encoded key.
     fn is_sound(&self, key: &KeyPattern) -> bool {
         let is_of = |text: &str, bound: &[u8]| {
             key.decode(bound).is_ok()
                 && json::parse(text).is_ok_and(|json| key.bound_from_json(&json).is_ok_and(|encoded| encoded == bound))
         };
-        // A highest bound may omit fields.
+        // The text of the highest bound may omit fields.
         is_of(&self.min, &self.min_key) && (is_of(&self.max, &self.max_key) || self.max_key == key.max_bound())
     }
 }
 
-/// Checks ranges, which are in the order of their lower bounds; `key` is None if the collection is not sharded, or does not exist.
+/// Checks ranges, which are in the order of their lower bounds. `key` is None if the collection is not sharded, or does not exist: then
+/// only overlaps are found.
 pub fn check(namespace: &str, key: Option<&KeyPattern>, ranges: &[Range]) -> Vec<Finding> {
     let mut found = Vec::new();
     for [first, second] in

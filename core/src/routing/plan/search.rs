@@ -16,7 +16,8 @@ pub struct Search<'a> {
     pub restriction: IndexRestriction<'a>,
     /// the shard keys that matching documents can have
     pub keys: KeyRanges,
-    /// the shards count the statement, at these keys; with none, at no certain key. None: they do not count it
+    /// the shards count the statement for the chunks with these keys, or, if there are no keys, for no chunk in particular; None: they
+    /// do not count it
     pub counted_at: Option<Vec<Vec<u8>>>,
 }
 

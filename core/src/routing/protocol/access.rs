@@ -37,7 +37,7 @@ calls! {
     /// Removes the node's identity as a shard of its router.
     leave_cluster => LeaveCluster {} -> ();
 
-    /// As [`LeaveCluster`], and drops all documents.
+    /// Like [`LeaveCluster`], and drops all documents.
     dismantle_node => DismantleNode {} -> ();
 }
 

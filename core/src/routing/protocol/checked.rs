@@ -61,7 +61,7 @@ impl CallText {
     /// The call of a function without its further arguments.
     pub fn new(function: &str, collection: i32, token: i64, version: i64) -> Self {
         let mut sql = String::with_capacity(128);
-        // A string takes all there is to write.
+        // Writing to a string does not fail.
         let _ = write!(sql, "SELECT {SCHEMA}.{function}({collection}, $1, $2");
         let mut params = Vec::with_capacity(6);
         params.extend([Parameter::Int8(token), Parameter::Int8(version)]);

@@ -108,7 +108,7 @@ macro_rules! fragments {
             pub fn $function($($argument: impl std::fmt::Display),*) -> String {
                 let mut sql = String::from(concat!("docshard_internal.", stringify!($function), "("));
                 $(
-                    // A string takes all there is to write.
+                    // Writing to a string does not fail.
                     let _ = std::fmt::Write::write_fmt(&mut sql, format_args!("{}, ", $argument));
                 )*
                 sql.truncate(sql.trim_end_matches(", ").len());

@@ -26,7 +26,7 @@ checked_calls! {
         search: Cow<'a, str>,
     } -> Option<Vec<u8>>;
 
-    /// As [`FindByIndexRange`], for a statement that the shard counts as [`at_keys`](super::sql::at_keys) does.
+    /// Like [`FindByIndexRange`], for a statement that the shard counts as [`at_keys`](super::sql::at_keys) does.
     find_in_index_range => FindInIndexRange<'a> {
         lo: Vec<Cow<'a, [u8]>>,
         hi: Vec<Cow<'a, [u8]>>,

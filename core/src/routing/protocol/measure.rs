@@ -33,14 +33,14 @@ rows! {
     /// The sampled accesses to a key.
     SampledAccess {
         collection: i32,
-        /// the shard key, or its first [`MAX_SAMPLED_KEY`](crate::cluster::load::MAX_SAMPLED_KEY) bytes; None: of statements that read most of
-        /// the collection
+        /// the shard key, or its first [`MAX_SAMPLED_KEY`](crate::cluster::load::MAX_SAMPLED_KEY) bytes; None: the accesses to no certain
+        /// key, by statements that read most of the collection
         key: Option<Vec<u8>>,
         /// in 1,000 seconds
         reads: i64,
         /// in 1,000 seconds
         writes: i64,
-        /// of which these numbers are estimates
+        /// the number of samples from which reads and writes are estimated
         samples: i64,
     }
 

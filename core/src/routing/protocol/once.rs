@@ -65,12 +65,12 @@ impl Number {
         u32::from_be_bytes([a, b, c, d])
     }
 
-    /// As it is sent.
+    /// The bytes that are sent to the shard.
     pub fn encode(&self) -> Vec<u8> {
         [&self.number.to_be_bytes()[..], &self.session, self.command.as_bytes()].concat()
     }
 
-    /// Reads one.
+    /// Reads what [`Self::encode`] wrote.
     ///
     /// # Errors
     /// 08P01 for malformed bytes.
@@ -85,7 +85,7 @@ impl Number {
     }
 }
 
-/// What became of a numbered write.
+/// The outcome of a numbered write that was executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClaimOutcome {
     /// the answer of the shard's function that wrote
@@ -95,7 +95,7 @@ pub enum ClaimOutcome {
 }
 
 impl ClaimOutcome {
-    /// As it is sent.
+    /// The bytes that are sent to the router.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             ClaimOutcome::Written(answer) => [&[0][..], &answer.to_be_bytes()].concat(),
@@ -103,7 +103,7 @@ impl ClaimOutcome {
         }
     }
 
-    /// Reads one.
+    /// Reads what [`Self::encode`] wrote.
     ///
     /// # Errors
     /// 08P01 for malformed bytes.

@@ -136,6 +136,11 @@ shard_statements! {
         "UPDATE docshard_data.node SET epoch = $1, router = $3 WHERE cluster_id = $2 AND epoch < $1 RETURNING 1"
     }
 
+    /// The servers over which the shard reaches other shards.
+    ReadShardServers {} -> Vec<String> {
+        "SELECT srvname::text FROM pg_catalog.pg_foreign_server WHERE pg_catalog.starts_with(srvname::text, 'docshard_')"
+    }
+
     /// The rows of `placement`: of one collection, or of all.
     ReadPlacements { collection: Option<i32> } -> Vec<PlacementRow> {
         "SELECT collection_id, token, version FROM docshard_data.placement \
@@ -250,7 +255,7 @@ shard_statements! {
     /// True if a session of this server holds the advisory lock with this key.
     SeeLock { key: i64 } -> bool { is_locked("pg_catalog.pg_locks") }
 
-    /// As [`SeeLock`], for the server over whose locks there is a [foreign table](create_locks_table).
+    /// Like [`SeeLock`], for the server over whose locks there is a [foreign table](create_locks_table).
     SeeForeignLock { key: i64 } -> bool { is_locked(LOCKS_TABLE) }
 
     /// The valid indexes of a collection's table.
@@ -357,6 +362,9 @@ macro_rules! range_statements {
 range_statements! {
     /// One row if there is a document, else none.
     FindDocument -> Vec<()> { "SELECT FROM {table} WHERE {range} LIMIT 1" }
+
+    /// The lowest key of a document; NULL if there is none.
+    FirstKey -> Option<Vec<u8>> { "SELECT (SELECT skey FROM {table} WHERE {range} ORDER BY skey LIMIT 1)" }
 
     /// The number of documents.
     CountDocuments -> i64 { "SELECT pg_catalog.count(*) FROM {table} WHERE {range}" }

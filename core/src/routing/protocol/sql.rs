@@ -7,8 +7,8 @@ fragments! {
     /// True at this version; otherwise an ERROR that the router understands as *stale*.
     at_version(collection: "integer", token: "bigint", version: "bigint") -> Value("boolean");
 
-    /// As [`at_version`]; the shard also counts the statement as a read of these shard keys, one in each chunk that it reads. Without keys it
-    /// reads most of the collection.
+    /// Like [`at_version`]; the shard also counts the statement as a read of these shard keys, one in each chunk that it reads. Without
+    /// keys it reads most of the collection.
     at_keys(collection: "integer", token: "bigint", version: "bigint", keys: "bytea[]") -> Value("boolean");
 
     /// True. Its argument names the indexes that the planner may use: see `storage::planning`.

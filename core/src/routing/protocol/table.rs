@@ -52,7 +52,7 @@ impl DropTable {
 }
 
 impl DropIndex {
-    /// As [`DropTable::text`].
+    /// Like [`DropTable::text`].
     pub fn text(self) -> String {
         format!("SELECT {}({})", qualified(Self::SIGNATURE.function), self.index)
     }

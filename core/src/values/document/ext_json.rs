@@ -50,7 +50,7 @@ pub fn document(json: &Json) -> Option<&Map<String, Json>> {
     json.as_object().filter(|fields| is_document(fields))
 }
 
-/// As [`document`], also for an array of pairs, as drivers write an order: see [`ordered`](crate::json::ordered).
+/// Like [`document`], also for an array of pairs, as drivers write an order: see [`ordered`](crate::json::ordered).
 pub fn ordered(json: &Json) -> Option<Cow<'_, Map<String, Json>>> {
     crate::json::ordered(json).filter(|fields| is_document(fields))
 }
@@ -221,7 +221,7 @@ pub(crate) fn extended_value(fields: &Map<String, Json>) -> Result<Option<Value>
     extended(fields, 0)
 }
 
-/// As [`extended_value`], for an object inside `depth` levels.
+/// Like [`extended_value`], for an object inside `depth` levels.
 fn extended(fields: &Map<String, Json>, depth: usize) -> Result<Option<Value>> {
     if !fields.keys().any(|key| key.starts_with('$')) {
         return Ok(None);

@@ -1,4 +1,5 @@
-//! Converts a client's document into the form that is stored: adds `_id`, puts it in front if the order of fields is kept, relaxes Extended JSON, checks names and sizes.
+//! Converts a client's document into the form that is stored: adds `_id`, puts it in front if the order of fields is kept, relaxes Extended
+//! JSON, checks names and sizes.
 //!
 //! One walk over the raw bytes. It returns None for values that need no change, so a document in its stored form is not copied; a
 //! changed value is returned as [`Part`]s that still borrow everything else from the input.
@@ -57,7 +58,7 @@ pub fn for_insert<'a>(document: RawObject<'a>, new_id: impl FnOnce() -> [u8; 12]
 /// Checks a value, or a whole document, that a caller gives, and that becomes a part of a document.
 ///
 /// # Errors
-/// As [`for_insert`], for what is inside.
+/// Those of [`for_insert`], for what is inside.
 pub fn check_given(bytes: &[u8]) -> Result<()> {
     changed_value(raw::root(bytes), 0).map(drop)
 }
@@ -65,7 +66,7 @@ pub fn check_given(bytes: &[u8]) -> Result<()> {
 /// The checks of the domain `docshard.document` on a stored value.
 ///
 /// # Errors
-/// As [`for_insert`], but `BadValue` where Extended JSON is not in its relaxed form.
+/// Those of [`for_insert`], but `BadValue` where Extended JSON is not in its relaxed form.
 pub fn check_stored(bytes: &[u8]) -> Result<()> {
     check_size(bytes)?;
     let document =
@@ -76,11 +77,11 @@ pub fn check_stored(bytes: &[u8]) -> Result<()> {
     document.get("_id").map_or(Ok(()), check_id)
 }
 
-/// As [`check_stored`], for a stored document in which only the values of the fields at these positions have changed, and not
+/// Like [`check_stored`], for a stored document in which only the values of the fields at these positions have changed, and not
 /// `_id`.
 ///
 /// # Errors
-/// As [`check_stored`].
+/// Those of [`check_stored`].
 pub fn check_edited(document: RawObject<'_>, positions: impl Iterator<Item = usize>) -> Result<()> {
     check_size(document.bytes())?;
     for value in positions.filter_map(|position| document.value_at(position)) {
@@ -202,7 +203,7 @@ fn changed_value(value: RawValue<'_>, depth: usize) -> Result<Option<Part<'_>>> 
     }
 }
 
-/// As [`changed_value`], for an object with a name that starts with `$`: an extended type, a DBRef, or an error.
+/// Like [`changed_value`], for an object with a name that starts with `$`: an extended type, a DBRef, or an error.
 fn changed_extended<'a>(object: RawObject<'a>, name: &str, depth: usize) -> Result<Option<Part<'a>>> {
     match Element::of(RawValue::Object(object)) {
         Element::Object(_) => {}

@@ -133,7 +133,7 @@ impl Decimal {
         parse_decimal(&format!("{:.*e}", DOUBLE_TO_DECIMAL_DIGITS - 1, value)).unwrap_or(Decimal::NaN)
     }
 
-    /// As [`of_f64`](Self::of_f64), without zeros at the end: for results.
+    /// Like [`of_f64`](Self::of_f64), without zeros at the end: for results.
     pub(crate) fn of_result(value: f64) -> Decimal {
         match Decimal::of_f64(value) {
             Decimal::Finite(value) => Decimal::Finite(Box::new(value.normalized())),
@@ -367,7 +367,7 @@ impl Number {
         exact.unwrap_or_else(|| self.to_f64() as i64)
     }
 
-    /// As [`to_i64_truncated`](Self::to_i64_truncated), but a decimal is rounded half to even: MongoDB's safe integers.
+    /// Like [`to_i64_truncated`](Self::to_i64_truncated), but a decimal is rounded half to even: MongoDB's safe integers.
     pub fn to_i64_rounded(&self) -> i64 {
         let rounded = if let Number::Decimal(decimal) = self { decimal.to_i64_rounded() } else { None };
         rounded.unwrap_or_else(|| self.to_i64_truncated())
@@ -395,7 +395,7 @@ impl Number {
         combine(self, other, i64::checked_add, |a, b| a + b, |a, b| a + b)
     }
 
-    /// The product, in the wider of the two types, as [`Number::add`].
+    /// The product, in the wider of the two types: see [`Number::add`].
     ///
     /// # Errors
     /// `BadValue` if a product of integers does not fit a long.

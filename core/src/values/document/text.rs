@@ -94,7 +94,7 @@ pub(crate) fn format_date(millis: i64) -> Option<String> {
     })
 }
 
-/// As [`parse_date`], for exactly the texts that [`format_date`] writes. It runs whenever a stored date is read, so it takes the
+/// Like [`parse_date`], for exactly the texts that [`format_date`] writes. It runs whenever a stored date is read, so it takes the
 /// digits from fixed positions; the library checks that the date exists.
 pub(super) fn parse_stored_date(text: &str) -> Option<i64> {
     let (clock, rest) = text.as_bytes().split_at_checked("1970-01-01T00:00:00".len())?;

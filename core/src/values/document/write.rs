@@ -26,7 +26,7 @@ pub enum Part<'a> {
     Owned(Value),
     /// an object made of parts
     Object(Vec<(std::borrow::Cow<'a, str>, Part<'a>)>),
-    /// as [`Object`](Part::Object), but the fields keep their order even without [`keeps_order`]: for a stored object that has an order
+    /// like [`Object`](Part::Object), but the fields keep their order even without [`keeps_order`]: for a stored object that has an order
     InOrder(Vec<(std::borrow::Cow<'a, str>, Part<'a>)>),
     /// an integer that fits 32 bits and is marked as a 64-bit one even without [`keeps_order`]: it replaces a marked one
     Marked(i64),
@@ -50,7 +50,7 @@ pub fn document(part: &Part<'_>) -> Result<Vec<u8>> {
 /// Replaces the content of a buffer by a stored object with other values for some of its fields, as [`Part::Edited`].
 ///
 /// # Errors
-/// As [`document`].
+/// Those of [`document`].
 pub fn edited_into(object: RawObject<'_>, edits: &[(usize, Part<'_>)], out: &mut Vec<u8>) -> Result<()> {
     out.clear();
     write_edited(object, edits, deeper(0)?, out)?;
@@ -61,7 +61,7 @@ pub fn edited_into(object: RawObject<'_>, edits: &[(usize, Part<'_>)], out: &mut
 /// stored.
 ///
 /// # Errors
-/// As [`document`].
+/// Those of [`document`].
 pub fn chosen<'n>(object: RawObject<'_>, names: impl Iterator<Item = &'n str>) -> Result<Vec<u8>> {
     let children = object.children();
     let count = children.entries.len() / 2;
@@ -103,7 +103,7 @@ pub fn answer(part: &Part<'_>) -> Result<Vec<u8>> {
 /// Writes an owned value as jsonb, a scalar included.
 ///
 /// # Errors
-/// As [`document`].
+/// Those of [`document`].
 pub fn value(value: &Value) -> Result<Vec<u8>> {
     root(WriteNode::Value(value))
 }

@@ -56,13 +56,13 @@ pub fn encode_value(value: &Value, out: &mut Vec<u8>) {
     encode_with(&View::of_value(value), MAX_RECURSION, None, out);
 }
 
-/// As [`encode`]. Under a collation, the sort keys of strings take their places: this encoding cannot be decoded, and only
+/// Like [`encode`]. Under a collation, the sort keys of strings take their places: this encoding cannot be decoded, and only
 /// indexes with that collation store it.
 pub(crate) fn encode_under(element: &Element<'_>, strings: Strings<'_>, out: &mut Vec<u8>) {
     encode_with(&View::of_element(element), MAX_RECURSION, strings, out);
 }
 
-/// As [`encode_under`], of an owned value.
+/// Like [`encode_under`], of an owned value.
 pub(crate) fn encode_value_under(value: &Value, strings: Strings<'_>, out: &mut Vec<u8>) {
     encode_with(&View::of_value(value), MAX_RECURSION, strings, out);
 }
@@ -383,7 +383,7 @@ pub fn hash(element: &Element<'_>) -> i64 {
     hash_encoded(&encoding)
 }
 
-/// As [`hash`], of a value that is encoded already.
+/// Like [`hash`], of a value that is encoded already.
 pub fn hash_encoded(encoding: &[u8]) -> i64 {
     xxh64(encoding, 0) as i64
 }

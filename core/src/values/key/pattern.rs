@@ -133,7 +133,7 @@ impl KeyPattern {
     ///
     /// # Errors
     /// `BadValue` if the fields are not a prefix of the pattern, or a hashed field's bound is not an integer; `TypeMismatch` for
-    /// another type than an object; `KeyTooLong`; as [`ext_json::from_json`].
+    /// another type than an object; `KeyTooLong`; those of [`ext_json::from_json`].
     pub fn bound_from_json(&self, json: &Json) -> Result<Vec<u8>> {
         let Some(members) = ext_json::document(json) else {
             bail!(Kind::TypeMismatch, "A bound must be an object, not {json}")

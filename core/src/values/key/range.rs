@@ -28,7 +28,7 @@ impl KeyRange {
     pub fn point(key: &[u8]) -> Self {
         Self::of(key.to_vec())
     }
-    /// As [`point`](Self::point).
+    /// Like [`point`](Self::point), for owned bytes.
     fn of(key: Vec<u8>) -> Self {
         let hi = [key.as_slice(), &[0]].concat();
         Self { lo: key, hi: Some(hi) }

@@ -38,6 +38,8 @@ pub enum Removal {
 pub struct Remaining {
     /// chunks, and moves that are not complete
     pub chunks: i64,
+    /// those of the chunks that are marked as jumbo
+    pub jumbo: i64,
     /// the databases whose primary shard it is; the administrator must move or drop them
     pub databases: Vec<String>,
     /// unsharded collections of other databases; the administrator must move or drop them, as the balancer moves chunks only
@@ -48,6 +50,7 @@ impl Remaining {
     fn of(shard: &Shard) -> Result<Self> {
         Ok(Self {
             chunks: store::chunks::count_of_shard(shard.id)? + store::migrations::count_unfinished_at(shard.id)?,
+            jumbo: store::chunks::count_of_jumbo(shard.id)?,
             databases: store::databases::of_primary(shard.id)?,
             collections: store::collections::unsharded_away(shard.id)?,
         })
@@ -102,7 +105,7 @@ pub fn stop(name: &str) -> Result<()> {
 }
 
 /// Checks that a shard may be removed, and locks the zones and all shards.
-/// Errors: as [`remove`].
+/// Errors: those of [`remove`].
 pub fn begin_removal(name: &str) -> Result<Rc<Shard>> {
     check_may_change()?;
     zones::lock()?;
@@ -144,8 +147,8 @@ pub fn forget_lost(shard: &Shard) -> Result<()> {
 
 /// Removes everything that [`add`](super::add::add) created. The shard has no documents left.
 ///
-/// Other nodes change in transactions of their own, as this one drops the server and could not commit through it. If it rolls back, the call
-/// can be repeated: the dropped tables were empty, and a shard that has left the cluster is recognised.
+/// Other nodes change in transactions of their own, as this one drops the server and could not commit through it. If it rolls back, the
+/// call can be repeated: the dropped tables were empty, and a shard that has left the cluster is recognised.
 fn take_away(shard: &Shard) -> Result<()> {
     let placed = store::placements::delete_of_shard(shard.id)?;
     placed.iter().try_for_each(|&collection| change::touch(collection))?;

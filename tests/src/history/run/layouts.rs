@@ -19,7 +19,8 @@ struct Change {
 }
 
 impl Run {
-    /// Changes a collection's layout, injects an accident at a step, and waits until the change has ended; returns whether the step was reached.
+    /// Changes a collection's layout, injects an accident at a step, and waits until the change has ended; returns whether the step was
+    /// reached.
     ///
     /// # Panics
     /// If it does not end in time.

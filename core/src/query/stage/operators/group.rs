@@ -2,10 +2,10 @@
 //!
 //! Groups are kept in a hash table. When it outgrows the stage's memory, the states of all groups go into a sorter, by key, and
 //! the table is emptied. At the end the states of each group are merged in the order in which they were written. So memory is
-//! limited to the table and the state of one group, which accumulators limit. If no disk may be used, the table is limited, too, but never
-//! written: the same group may be written many times, so the size of what is written says little about what is needed.
+//! limited to the table and the state of one group, which accumulators limit. If no temporary files may be used, a table beyond the limit
+//! is an error.
 //!
-//! If it is divided over shards, the stage runs twice. At a shard it returns documents of partial states,
+//! In a pipeline that is divided over shards, the stage runs twice. At a shard it returns documents of partial states,
 //! `{k: key, s: [state, …]}`, and empties the table by returning them when it is full. The router merges the states.
 
 use super::accumulating::{Accumulating, accumulated_count};
@@ -33,7 +33,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 struct Group {
     id: Expression,
-    /// the name of the only field of an `_id` such as `{"x": "$a"}`: where its value is missing, it is null
+    /// if `_id` is a document with one field, such as `{"x": "$a"}`, the name of that field; a missing value of it becomes null
     only_field: Option<String>,
     fields: Vec<(String, Accumulating)>,
     collator: Option<Arc<Collator>>,
@@ -362,8 +362,8 @@ fn coded(error: Error) -> Error {
     error.with_kind(code)
 }
 
-/// As [`coded`], for errors of constants, which are computed before a document is read. MongoDB computes constants outside of that engine,
-/// except the argument `n`, so only errors of `n` have another code.
+/// Like [`coded`], for errors of constants, which are computed before a document is read. Only the argument `n` has other codes: MongoDB
+/// computes the other constants outside of that engine.
 fn count_coded(error: Error) -> Error {
     match error.kind {
         Kind::Location(5787902 | 5787903 | 5787908) => error.with_kind(7548606),

@@ -23,7 +23,7 @@ impl<R: Default> QueryCache<R> {
         self.results.get(encoding)
     }
 
-    /// As [`get`](Self::get), to add results.
+    /// Like [`get`](Self::get), to add results.
     pub fn get_mut(&mut self, encoding: &[u8]) -> Option<&mut R> {
         self.results.get_mut(encoding)
     }

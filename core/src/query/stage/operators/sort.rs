@@ -35,7 +35,8 @@ impl Operation for Ordered {
     }
 }
 
-/// `$sample`: the documents with the least of random keys. So the samples of shards, merged by these keys, are a sample of all.
+/// `$sample`: gives documents random keys, and returns those with the least keys. So the samples of shards, merged by these keys, are a
+/// sample of all.
 #[derive(Debug)]
 struct Sample(u64);
 

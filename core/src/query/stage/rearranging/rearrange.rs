@@ -21,7 +21,7 @@ use serde_json::{Value as Json, json};
 /// Rearranges stages.
 ///
 /// # Errors
-/// Those of parsing a stage, which has been parsed before.
+/// Those of parsing the new stages. As the given stages were parsed, none is expected.
 pub(in crate::query::stage) fn rearranged(mut stages: Vec<Stage>, parse: ParseStage<'_>) -> Result<Vec<Stage>> {
     stages.retain(|stage| !is_match(stage) || stage.argument.as_object().is_none_or(|filter| !filter.is_empty()));
     let mut position = 0;
@@ -119,7 +119,8 @@ fn is_comparison(condition: &Json) -> bool {
     })
 }
 
-/// Moves conditions of a `$match` ahead of a stage: those that read no field which the stage writes, and that `may_move` accepts.
+/// Moves conditions of a `$match` ahead of a stage: those that read no field which the stage writes, and that `may_move` accepts. None if
+/// there are none.
 fn ahead(
     first: &Stage,
     filter: &Stage,

@@ -1,4 +1,4 @@
-//! Where stages sort rows, and an implementation in memory. With a limit, that one keeps only the first rows, and does not copy later ones.
+//! The trait by which stages sort rows, and a sorter in memory. With a limit, the latter keeps only the first rows, and copies no others.
 //! So a bounded sort of many documents costs little more than computing their keys.
 
 use crate::budget;

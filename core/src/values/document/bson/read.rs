@@ -40,11 +40,11 @@ pub fn parse(bytes: &[u8]) -> std::result::Result<Json, Failure> {
     parse_without(bytes, None).map(|(json, _)| json)
 }
 
-/// As [`parse`]. If the field of this name is an array of documents, the result has an empty array instead, and the documents' bytes are
+/// Like [`parse`]. If the field of this name is an array of documents, the result has an empty array instead, and the documents' bytes are
 /// returned separately, for [`value`].
 ///
 /// # Errors
-/// As [`parse`].
+/// Those of [`parse`].
 pub fn parse_without<'a>(bytes: &'a [u8], field: Option<&str>) -> std::result::Result<Split<'a>, Failure> {
     let repeated = Cell::new(None);
     let target = Plain { builder: Values { repeated: &repeated }, longs: Longs::InCommand };

@@ -66,7 +66,7 @@ impl Writer {
     /// Begins an embedded document; fields go there until [`end`](Self::end).
     ///
     /// # Errors
-    /// As [`field`](Self::field).
+    /// Those of [`field`](Self::field).
     pub fn begin_document(&mut self, name: &str) -> Result<()> {
         self.out.push(DOCUMENT);
         self.name(name)?;
@@ -77,7 +77,7 @@ impl Writer {
     /// Begins an array; its elements are fields whose names are their positions.
     ///
     /// # Errors
-    /// As [`field`](Self::field).
+    /// Those of [`field`](Self::field).
     pub fn begin_array(&mut self, name: &str) -> Result<()> {
         self.out.push(ARRAY);
         self.name(name)?;

@@ -46,7 +46,7 @@ pub(super) enum FunctionKind {
     LinearFill,
 }
 
-/// The result from the first and the last value of a window.
+/// A function whose result is computed from the first and the last value of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EndFunction {
     First,
@@ -114,7 +114,7 @@ impl FunctionArgument {
 }
 
 impl EndFunction {
-    /// The result.
+    /// Computes the result.
     ///
     /// # Errors
     /// Those of `$derivative`, for a value that is not a date or number.

@@ -16,12 +16,12 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct MovingSum<const AVERAGE: bool> {
     finite: Sum,
-    /// the number of numbers in the window
+    /// how many values in the window are numbers
     count: i64,
     doubles: i64,
     decimals: i64,
     nans: i64,
-    /// the numbers of negative and positive infinities
+    /// how many values are negative infinities, and how many are positive ones
     infinities: [i64; 2],
 }
 
@@ -108,7 +108,7 @@ impl Tally for MovingCount {
 pub(super) struct MovingExtreme<const LARGEST: bool> {
     /// the remaining values, best first, each with its ordinal among those added
     candidates: VecDeque<(u64, Value)>,
-    /// the numbers of values added and removed
+    /// how many values were added, and how many were removed
     added: u64,
     removed: u64,
     bytes: usize,

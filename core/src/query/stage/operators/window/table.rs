@@ -48,7 +48,7 @@ impl WindowOperator {
         Self::new(name, accumulated)
     }
 
-    /// As [`accumulator`](Self::accumulator), with a state from which values can be removed.
+    /// Like [`accumulator`](Self::accumulator), with a state from which values can be removed.
     const fn moving(name: &'static str, moving: Moving) -> Self {
         Self { moving: Some(moving), ..Self::accumulator(name) }
     }
