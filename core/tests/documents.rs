@@ -93,7 +93,7 @@ proptest! {
     #[test]
     fn every_field_and_element_is_found(names in proptest::collection::hash_set("[a-c]{0,6}", 0..90)) {
         let names: Vec<String> = names.into_iter().collect();
-        let fields = names.iter().enumerate().map(|(index, name)| (name.clone(), Value::Number(Number::Int(index as i64))));
+        let fields = names.iter().enumerate().map(|(index, name)| (name.clone(), Value::Number(Number::int(index as i64))));
         let bytes = write::value(&Value::object(fields.collect()).unwrap()).unwrap();
         let object = raw::document(&bytes).unwrap();
         prop_assert_eq!(object.len(), names.len());
@@ -123,7 +123,7 @@ proptest! {
     fn a_stored_document_is_stored_as_it_is(document in values::document(), id in -3..3i64) {
         let Value::Object(fields) = document else { panic!("no object") };
         let mut fields = fields.into_vec();
-        fields.push(("_id".to_owned(), Value::Number(Number::Int(id))));
+        fields.push(("_id".to_owned(), Value::Number(Number::int(id))));
         let bytes = write::value(&Value::object(fields).unwrap()).unwrap();
         let stored = for_insert(raw::document(&bytes).unwrap(), || ID).unwrap();
         prop_assert!(matches!(stored.bytes, Cow::Borrowed(_)));

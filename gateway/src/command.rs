@@ -3,6 +3,7 @@
 //! INVARIANT: the gateway checks exactly what the router runs: the command's name is the first field that the router gets, and no field
 //! occurs twice.
 
+use crate::recovery::Xid;
 use crate::reply::{COMMAND_NOT_FOUND, FAILED_TO_PARSE, Failure};
 use crate::session::{self, Id, Part, Place};
 use crate::wire::message::Request;
@@ -44,6 +45,8 @@ pub struct Command {
     pub bytes: Vec<u8>,
     /// the transaction that it belongs to
     pub part: Part,
+    /// the transaction's id in its `recoveryToken`
+    pub recovery: Option<Xid>,
     /// the command may contain a password, so no log of the router may show it
     pub is_secret: bool,
     /// the position in `bytes` of the session and the number of a write, which are the last fields; None if the write has no number
@@ -114,7 +117,8 @@ impl Command {
         end(&mut bytes, 0);
         // Checked for every command: a misspelled one may contain a password, too.
         let is_secret = matches!(part, Part::Nothing) && keys.iter().any(|key| names_password(key));
-        Ok(Self { name: name.to_owned(), database, bytes, part, is_secret, number_at })
+        let recovery = Xid::of_command(document);
+        Ok(Self { name: name.to_owned(), database, bytes, part, recovery, is_secret, number_at })
     }
 
     /// The document without session and number, for a router whose version has no numbered writes.
@@ -194,7 +198,13 @@ mod tests {
             .map(|(name, all)| (*name, all.iter().map(|one| one.to_vec().unwrap()).collect()))
             .collect();
         let sequences = sequences.iter().map(|(name, all)| (*name, all.iter().map(Vec::as_slice).collect())).collect();
-        Command::of(&Request { document: &document, sequences, more_to_come: false, database: None })
+        Command::of(&Request {
+            document: &document,
+            sequences,
+            more_to_come: false,
+            exhaust_allowed: false,
+            database: None,
+        })
     }
 
     #[test]
@@ -238,7 +248,13 @@ mod tests {
             append_string(&mut bytes, twice, "x");
             append_string(&mut bytes, twice, "y");
             end(&mut bytes, 0);
-            let request = Request { document: &bytes, sequences: vec![], more_to_come: false, database: Some("test") };
+            let request = Request {
+                document: &bytes,
+                sequences: vec![],
+                more_to_come: false,
+                exhaust_allowed: false,
+                database: Some("test"),
+            };
             assert_eq!(Command::of(&request).unwrap_err().code, 40413, "{twice}");
         }
     }
@@ -266,7 +282,7 @@ mod tests {
             document.extend(&bytes);
             document.push(0);
             for document in [document.as_slice(), &bytes] {
-                let _ = Command::of(&Request { document, sequences: vec![("a", vec![document])], more_to_come: false, database: Some("x") });
+                let _ = Command::of(&Request { document, sequences: vec![("a", vec![document])], more_to_come: false, exhaust_allowed: false, database: Some("x") });
             }
         }
     }

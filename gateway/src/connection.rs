@@ -4,7 +4,7 @@
 //! the time of its conversation; and its connection counts among those of unknown clients (`server`).
 
 use crate::command::Command;
-use crate::executor::Error;
+use crate::executor::{Error, cursor_of};
 use crate::gateway::Gateway;
 use crate::memory::{Budget, Owner};
 use crate::reply::{self, BAD_VALUE, COMMAND_NOT_FOUND, Failure, Reply, UNAUTHORIZED};
@@ -13,7 +13,7 @@ use crate::shares::{Share, network};
 use crate::wire::Violation;
 use crate::wire::compression::{self, Compressor};
 use crate::wire::frame::{self, Frame, MAX_MESSAGE, MAX_UNKNOWN_MESSAGE, OP_COMPRESSED, OP_MSG, OP_QUERY, OP_REPLY};
-use crate::wire::message::{MSG_PREFIX, REPLY_PREFIX, read_msg, read_query};
+use crate::wire::message::{MORE_PREFIX, MSG_PREFIX, REPLY_PREFIX, read_msg, read_query};
 use crate::{hello, local, password, work};
 use bson::{RawDocument, doc};
 use std::io;
@@ -44,6 +44,8 @@ pub struct Connection<S> {
     unknown: Option<Share>,
     /// the client has sent a message
     greeted: bool,
+    /// the number of the last reply
+    sent: i32,
     /// the name of the client's program
     #[cfg(feature = "fault_points")]
     program: Option<String>,
@@ -56,6 +58,8 @@ struct Received {
     compressor: Option<Compressor>,
     command: Result<Command, Failure>,
     more_to_come: bool,
+    /// the command is run again after its reply while its cursor is open, and the client gets each reply without asking
+    exhaust: bool,
 }
 
 impl Received {
@@ -71,7 +75,9 @@ impl Received {
             _ => Err(Violation("this operation is not of the protocol any more")),
         }?;
         let (command, more_to_come) = (Command::of(&request), request.more_to_come);
-        Ok(Self { request: frame.request, opcode: frame.opcode, compressor, command, more_to_come })
+        let is_more = matches!(&command, Ok(command) if command.name == "getMore");
+        let exhaust = request.exhaust_allowed && !more_to_come && is_more;
+        Ok(Self { request: frame.request, opcode: frame.opcode, compressor, command, more_to_come, exhaust })
     }
 }
 
@@ -94,6 +100,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             compressors,
             unknown,
             greeted: false,
+            sent: 0,
             #[cfg(feature = "fault_points")]
             program: None,
         }
@@ -101,20 +108,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// Serves the client until it closes the connection, is idle for too long, or violates the protocol.
     pub async fn serve(mut self) -> io::Result<()> {
-        while let Some((received, mut budget)) = self.receive().await? {
-            let Received { request, opcode, compressor, command, more_to_come } = received;
-            let (name, outcome) = self.answer(command, &mut budget).await;
-            let reply = match outcome {
-                Outcome::Reply(reply) => reply,
-                Outcome::Close => return Ok(()),
-            };
-            if !more_to_come {
-                let reply = if opcode == OP_MSG { self.gateway.clock.stamp(reply) } else { reply };
-                let compressor = compressor.filter(|_| may_be_compressed(&name));
-                timeout(TRANSFER, self.send(request, opcode, reply, compressor)).await??;
+        while let Some((mut received, mut budget)) = self.receive().await? {
+            loop {
+                let Outcome::Reply(reply) = self.answer(&received.command, &mut budget).await else { return Ok(()) };
+                let more = received.exhaust && cursor_of(&reply).is_some_and(|id| id != 0);
+                if !received.more_to_come {
+                    let reply = if received.opcode == OP_MSG { self.gateway.clock.stamp(reply) } else { reply };
+                    received.request = timeout(TRANSFER, self.send(&received, more, reply)).await??;
+                }
+                // Lets other tasks run, even if many messages of this client have arrived together.
+                tokio::task::consume_budget().await;
+                if !more {
+                    break;
+                }
             }
-            // Lets other tasks run, even if many messages of this client have arrived together.
-            tokio::task::consume_budget().await;
         }
         Ok(())
     }
@@ -162,34 +169,35 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(Some((received.map_err(|violation| invalid(&violation))?, budget)))
     }
 
-    async fn send(
-        &mut self,
-        request: i32,
-        opcode: i32,
-        reply: Reply,
-        compressor: Option<Compressor>,
-    ) -> io::Result<()> {
-        let (opcode, prefix) = if opcode == OP_QUERY { (OP_REPLY, REPLY_PREFIX) } else { (OP_MSG, MSG_PREFIX) };
-        match compressor {
+    /// Sends the reply to a request, or to the previous reply if the request has several. Returns the reply's number. `more`: another one
+    /// follows.
+    async fn send(&mut self, to: &Received, more: bool, reply: Reply) -> io::Result<i32> {
+        let (opcode, prefix) = match (to.opcode, more) {
+            (OP_QUERY, _) => (OP_REPLY, REPLY_PREFIX),
+            (_, true) => (OP_MSG, MORE_PREFIX),
+            (_, false) => (OP_MSG, MSG_PREFIX),
+        };
+        self.sent = self.sent.wrapping_add(1);
+        let numbers = (self.sent, to.request);
+        let may_be_compressed = matches!(&to.command, Ok(command) if may_be_compressed(&command.name));
+        match to.compressor.filter(|_| may_be_compressed) {
             Some(compressor) => {
                 let size = reply.len();
                 let close = move || compression::close(opcode, &[prefix, &reply], compressor);
                 let body = self.gateway.work.run(&self.owner(), size, close).await??;
-                frame::write(&mut self.stream, request, OP_COMPRESSED, &[&body]).await?;
+                frame::write(&mut self.stream, numbers, OP_COMPRESSED, &[&body]).await?;
             }
-            None => frame::write(&mut self.stream, request, opcode, &[prefix, &reply]).await?,
+            None => frame::write(&mut self.stream, numbers, opcode, &[prefix, &reply]).await?,
         }
-        Ok(())
+        Ok(self.sent)
     }
 
-    /// Runs a command. Also returns its name.
-    async fn answer(&mut self, command: Result<Command, Failure>, budget: &mut Budget) -> (String, Outcome) {
-        let command = match command {
-            Ok(command) => command,
-            Err(failure) => return (String::new(), Outcome::Reply(failure.reply())),
-        };
-        let outcome = self.run(&command, budget).await;
-        (command.name, outcome)
+    /// Runs a command.
+    async fn answer(&mut self, command: &Result<Command, Failure>, budget: &mut Budget) -> Outcome {
+        match command {
+            Ok(command) => self.run(command, budget).await,
+            Err(failure) => Outcome::Reply(failure.reply()),
+        }
     }
 
     #[cfg(feature = "fault_points")]
@@ -252,8 +260,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 Some(Ok(reply::ok(doc! {})))
             }
             "authenticate" => {
-                let message = "x.509 authentication is not enabled; use SCRAM-SHA-256";
-                Some(Err(Failure::new(reply::MECHANISM_UNAVAILABLE, message)))
+                let mechanism = command.document().get_str("mechanism").unwrap_or_default();
+                Some(Err(sasl::unavailable(mechanism)))
             }
             _ => None,
         };
@@ -388,7 +396,7 @@ mod tests {
     }
 
     async fn ask(stream: &mut DuplexStream, command: &Document) -> Document {
-        frame::write(stream, 0, OP_MSG, &[MSG_PREFIX, &command.to_vec().unwrap()]).await.unwrap();
+        frame::write(stream, (0, 0), OP_MSG, &[MSG_PREFIX, &command.to_vec().unwrap()]).await.unwrap();
         let announced = frame::announced(stream, MAX_MESSAGE).await.unwrap();
         let reply = frame::read(stream, announced).await.unwrap();
         Document::from_reader(&reply.body[MSG_PREFIX.len()..]).unwrap()
@@ -425,7 +433,7 @@ mod tests {
     async fn an_unknown_client_cannot_inflate_a_large_message() {
         let (mut stream, served) = client();
         let body = compression::close(OP_MSG, &[&[0; 70_000]], Compressor::Zlib).unwrap();
-        frame::write(&mut stream, 0, OP_COMPRESSED, &[&body]).await.unwrap();
+        frame::write(&mut stream, (0, 0), OP_COMPRESSED, &[&body]).await.unwrap();
         assert_eq!(served.await.unwrap(), Duration::ZERO);
     }
     /// A router that asks for a password, and sends its challenge.

@@ -213,6 +213,7 @@ impl Executor {
                 database: command.database.clone(),
                 bytes: part.to_vec().unwrap_or_default(),
                 part: Part::Nothing,
+                recovery: None,
                 is_secret: false,
                 number_at: None,
             };

@@ -157,7 +157,14 @@ mod tests {
 
     fn command(name: &str) -> Command {
         let document = doc! { name: 1, "$db": "test" }.to_vec().unwrap();
-        Command::of(&Request { document: &document, sequences: vec![], more_to_come: false, database: None }).unwrap()
+        Command::of(&Request {
+            document: &document,
+            sequences: vec![],
+            more_to_come: false,
+            exhaust_allowed: false,
+            database: None,
+        })
+        .unwrap()
     }
 
     #[test]

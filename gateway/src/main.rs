@@ -30,6 +30,7 @@ mod memory;
 mod options;
 mod password;
 mod pool;
+mod recovery;
 mod reply;
 mod retried;
 mod router;

@@ -61,6 +61,7 @@ pub fn replaced(command: &Command, verifier: &str) -> Result<Command, Failure> {
         database: command.database.clone(),
         bytes,
         part: command.part,
+        recovery: None,
         is_secret: true,
         number_at: None,
     })
@@ -100,6 +101,7 @@ mod tests {
             database: "admin".into(),
             bytes: document.to_vec().unwrap(),
             part: crate::session::Part::Nothing,
+            recovery: None,
             is_secret: false,
             number_at: None,
         };

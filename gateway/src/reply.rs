@@ -69,6 +69,21 @@ pub fn ok(mut fields: Document) -> Reply {
     bytes(&fields)
 }
 
+/// The reply with a document as its last field.
+pub fn with_document(mut reply: Reply, name: &str, value: &Document) -> Reply {
+    reply.pop();
+    reply.push(3);
+    reply.extend(name.as_bytes());
+    reply.push(0);
+    reply.extend(bytes(value));
+    reply.push(0);
+    let length = i32::try_from(reply.len()).unwrap_or(i32::MAX).to_le_bytes();
+    if let Some(at) = reply.first_chunk_mut::<4>() {
+        *at = length;
+    }
+    reply
+}
+
 /// True for a reply of a command that has failed, or some of whose writes have.
 pub fn has_failed(reply: &[u8]) -> bool {
     let Ok(document) = RawDocument::from_bytes(reply) else { return true };

@@ -88,6 +88,14 @@ fn refused(user: &str, refusal: &Refusal) -> Failure {
     }
 }
 
+/// The error of a mechanism other than SCRAM-SHA-256. A certificate is refused, too: its client has shown the gateway that it has the key, but
+/// nobody can show that to PostgreSQL, which checks every login.
+pub fn unavailable(mechanism: &str) -> Failure {
+    let message =
+        format!("Received authentication for mechanism {mechanism:.40} which is not enabled; use {MECHANISM}");
+    Failure::new(MECHANISM_UNAVAILABLE, message)
+}
+
 fn payload(document: &RawDocument) -> Result<&[u8], Failure> {
     // Some drivers send text.
     let bytes = document.get_binary("payload").map(|binary| binary.bytes);
@@ -143,9 +151,7 @@ fn next(end: Instant) -> Instant {
 pub async fn start(context: Context<'_>, document: &RawDocument, database: &str) -> Result<Turn, Failure> {
     let mechanism = document.get_str("mechanism").unwrap_or_default();
     if mechanism != MECHANISM {
-        let message =
-            format!("Received authentication for mechanism {mechanism:.40} which is not enabled; use {MECHANISM}");
-        return Err(Failure::new(MECHANISM_UNAVAILABLE, message));
+        return Err(unavailable(mechanism));
     }
     let first = payload(document)?;
     let user = user_of(first).ok_or_else(failed)?;

@@ -7,6 +7,7 @@
 //! first, never one whose transaction is running.
 
 use crate::pool::Lease;
+use crate::recovery::Xid;
 use crate::reply::{ALREADY_STARTED, Failure, NO_SUCH_TRANSACTION, TRANSACTION_TOO_OLD};
 use crate::session::{Id, Place};
 use crate::shares::Share;
@@ -27,14 +28,6 @@ const MAX_SESSIONS: usize = 100_000;
 /// After the connection of a transaction's last statement was closed, how long another connection may continue the transaction.
 const ORPHANED: Duration = Duration::from_secs(10);
 
-/// Identifies a transaction at the router, if it has written to the router's own database.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Xid {
-    pub number: String,
-    /// the timeline of the router's write-ahead log: after a failover, the number may belong to another transaction
-    pub timeline: String,
-}
-
 #[derive(Debug)]
 pub enum Phase {
     Active(Box<Active>),
@@ -47,6 +40,9 @@ pub enum Phase {
 #[derive(Debug)]
 pub struct Active {
     pub lease: Lease,
+    /// its id, if the router was asked for it after the first write, and it had one
+    pub xid: Option<Xid>,
+    pub has_written: bool,
     /// open cursors: id, database and collection
     pub cursors: Vec<(i64, String, String)>,
     /// its share of the sessions that transactions may use

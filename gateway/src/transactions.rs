@@ -17,12 +17,13 @@ use crate::cursors::Cursors;
 use crate::executor::{Error, Executor, cursor_of, integer, namespace_of};
 use crate::memory::Budget;
 use crate::pool::{Identity, Wanted};
+use crate::recovery::{XID, Xid, token};
 use crate::reply::{
     self, BAD_VALUE, COMMAND_FAILED, CURSOR_NOT_FOUND, EXCEEDED_TIME, Failure, HOST_UNREACHABLE, NO_SUCH_TRANSACTION,
     NOT_IN_TRANSACTION, POOL_TIMEOUT, Reply, TRANSACTION_COMMITTED, TRANSIENT, UNAUTHORIZED, UNKNOWN_RESULT,
 };
 use crate::session::{self, Id, MAX_NAMED, Part, Place};
-use crate::sessions::{Active, Phase, Sessions, Transaction, Xid};
+use crate::sessions::{Active, Phase, Sessions, Transaction};
 use bson::spec::BinarySubtype;
 use bson::{Binary, RawDocument, doc};
 use std::sync::Arc;
@@ -31,10 +32,6 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, timeout};
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
-
-/// The transaction's id, if it has one, and the timeline that it belongs to.
-const XID: &str = "SELECT pg_catalog.pg_current_xact_id_if_assigned(), \
-    pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8)";
 
 /// How long to wait for a ROLLBACK in a session in which no statement runs.
 const ROLLBACK: Duration = Duration::from_secs(10);
@@ -168,11 +165,7 @@ impl Executor {
             return Err(Error::LoginNeeded);
         }
         if session::is_end(&command.name) {
-            let locked = self.lock(who, connection, place).await?;
-            return match command.name.as_str() {
-                "commitTransaction" => self.commit(who, locked).await,
-                _ => self.abort(locked).await,
-            };
+            return self.end(who, connection, command, place).await;
         }
         if !session::is_allowed(&command.name, &command.database, command.document()) {
             let message =
@@ -202,6 +195,7 @@ impl Executor {
         };
         let result = match result {
             Ok(reply) if !reply::has_failed(&reply) => {
+                let reply = reply::with_document(reply, "recoveryToken", &token(active.xid.as_ref()));
                 locked.keep = true;
                 return Ok(reply);
             }
@@ -214,6 +208,26 @@ impl Executor {
         };
         locked.abort().await;
         result
+    }
+
+    /// Commits or aborts a transaction.
+    async fn end(&self, who: &Identity, connection: i32, command: &Command, place: Place) -> Result<Reply, Error> {
+        let is_commit = command.name == "commitTransaction";
+        match (self.lock(who, connection, place).await, &command.recovery) {
+            (Ok(locked), _) if is_commit => self.commit(who, locked).await,
+            (Ok(locked), _) => self.abort(locked).await,
+            // It is not known here: it was begun at another gateway, or before a restart of this one.
+            (Err(Error::Failure(failure)), Some(xid))
+                if is_commit && failure.code == NO_SUCH_TRANSACTION.0 && failure.labels.is_empty() =>
+            {
+                match self.outcome(who, place.number, xid).await? {
+                    Some(Phase::Committed) => Ok(reply::ok(doc! {})),
+                    Some(_) => Err(aborted(place.number).into()),
+                    None => Err(failure.into()),
+                }
+            }
+            (Err(error), _) => Err(error),
+        }
     }
 
     async fn begin(&self, who: &Identity, connection: i32, place: Place) -> Result<Locked, Error> {
@@ -235,7 +249,8 @@ impl Executor {
             other => other,
         })?;
         lease.pin();
-        *locked.phase = Phase::Active(Box::new(Active { lease, cursors: Vec::new(), _share: share }));
+        let active = Active { lease, xid: None, has_written: false, cursors: Vec::new(), _share: share };
+        *locked.phase = Phase::Active(Box::new(active));
         Ok(locked)
     }
 
@@ -305,6 +320,15 @@ impl Executor {
             }
             _ => {}
         }
+        if !active.has_written && is_write(&command.name) {
+            active.has_written = true;
+            let mut row = Vec::new();
+            match active.lease.session().query(&[XID], &mut row).await {
+                Ok(Ok(_)) => active.xid = Xid::of_row(&row),
+                Ok(Err(error)) => return Err(error.failure().into()),
+                Err(error) => return Err(Failure::new(HOST_UNREACHABLE, error.to_string()).into()),
+            }
+        }
         Ok(reply)
     }
 
@@ -332,21 +356,27 @@ impl Executor {
             Phase::Committed => Ok(reply::ok(doc! {})),
             Phase::Aborted => Err(aborted(number).into()),
             Phase::Unknown(None) => Err(unknowable(number).into()),
-            Phase::Unknown(Some(xid)) => match self.status(who, &xid.clone()).await?.as_deref() {
-                Some("committed") => {
-                    *locked.phase = Phase::Committed;
-                    Ok(reply::ok(doc! {}))
+            Phase::Unknown(Some(xid)) => match self.outcome(who, number, &xid.clone()).await? {
+                Some(phase) => {
+                    let is_committed = matches!(phase, Phase::Committed);
+                    *locked.phase = phase;
+                    if is_committed { Ok(reply::ok(doc! {})) } else { Err(aborted(number).into()) }
                 }
-                Some("aborted") => {
-                    *locked.phase = Phase::Aborted;
-                    Err(aborted(number).into())
-                }
-                Some("in progress") => {
-                    let message = format!("transaction {number} is being committed");
-                    Err(Failure::new(EXCEEDED_TIME, message).labelled(UNKNOWN_RESULT).into())
-                }
-                _ => Err(unknowable(number).into()),
+                None => Err(unknowable(number).into()),
             },
+        }
+    }
+
+    /// Whether the transaction with this id was committed or aborted; None if the router does not know. An error if it goes on.
+    async fn outcome(&self, who: &Identity, number: i64, xid: &Xid) -> Result<Option<Phase>, Error> {
+        match self.status(who, xid).await?.as_deref() {
+            Some("committed") => Ok(Some(Phase::Committed)),
+            Some("aborted") => Ok(Some(Phase::Aborted)),
+            Some("in progress") => {
+                let message = format!("transaction {number} is being committed");
+                Err(Failure::new(EXCEEDED_TIME, message).labelled(UNKNOWN_RESULT).into())
+            }
+            _ => Ok(None),
         }
     }
 
@@ -368,8 +398,8 @@ impl Executor {
                 Ok(Err(error)) => return Err(unknown(error.failure()).into()),
                 Err(error) => return Err(unknown(Failure::new(HOST_UNREACHABLE, error.to_string())).into()),
             }
-            let [status, _, timeline] = row.as_slice() else { return Ok(None) };
-            if *timeline != xid.timeline.as_bytes() {
+            let [status, _, timeline, system] = row.as_slice() else { return Ok(None) };
+            if *timeline != xid.timeline.as_bytes() || *system != xid.system.as_bytes() {
                 return Ok(None);
             }
             let status = String::from_utf8_lossy(status).into_owned();
@@ -450,7 +480,7 @@ async fn commit(mut locked: Locked) -> Result<Reply, Failure> {
     }
     let mut rows = Vec::new();
     let result = session.query(&[XID, "COMMIT"], &mut rows).await;
-    let lost = |failure: Failure| (Phase::Unknown(xid(&rows)), Err(failure.labelled(UNKNOWN_RESULT)));
+    let lost = |failure: Failure| (Phase::Unknown(Xid::of_row(&rows)), Err(failure.labelled(UNKNOWN_RESULT)));
     let (phase, result) = match result {
         Ok(Ok(tag)) if tag == "COMMIT" => (Phase::Committed, Ok(reply::ok(doc! {}))),
         Ok(Ok(_)) => (Phase::Aborted, Err(aborted(number))),
@@ -468,16 +498,15 @@ async fn commit(mut locked: Locked) -> Result<Reply, Failure> {
     result
 }
 
+/// True for commands that a transaction may write with.
+fn is_write(name: &str) -> bool {
+    !matches!(name, "find" | "getMore" | "aggregate" | "distinct" | "killCursors")
+}
+
 /// The error of a commit that PostgreSQL has refused.
 fn rolled_back(error: &ServerError) -> Failure {
     let failure = error.failure();
     if error.is_transient() { failure.labelled(TRANSIENT) } else { failure }
-}
-
-fn xid(rows: &[Vec<u8>]) -> Option<Xid> {
-    let [number, timeline] = rows else { return None };
-    let number = String::from_utf8(number.clone()).ok()?.parse::<u64>().ok()?.to_string();
-    Some(Xid { number, timeline: String::from_utf8(timeline.clone()).ok()? })
 }
 
 fn new_session() -> Reply {

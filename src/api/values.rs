@@ -77,7 +77,7 @@ fn to_numeric(value: RawJsonb) -> Option<AnyNumeric> {
     run(|| {
         let text = match Value::from_raw(raw::root(value.bytes())) {
             Value::Null => return Ok(None),
-            Value::Number(Number::Int(number)) => number.to_string(),
+            Value::Number(Number::Int(number, _)) => number.to_string(),
             Value::Number(Number::Decimal(number)) => number.to_string(),
             Value::Number(Number::Double(number)) if number.is_nan() => "NaN".to_owned(),
             Value::Number(Number::Double(number)) if number.is_infinite() => {

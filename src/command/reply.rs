@@ -172,5 +172,5 @@ impl Reply {
 }
 
 pub fn integer(n: i64) -> Value {
-    Value::Number(docshard_core::values::document::number::Number::Int(n))
+    Value::Number(docshard_core::values::document::number::Number::int(n))
 }

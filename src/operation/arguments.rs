@@ -413,7 +413,7 @@ pub fn number(json: &Json) -> Option<Number> {
 /// True for an integer. Option documents also accept an integral double, if it is exact.
 fn is_integer(value: &Value) -> bool {
     match value {
-        Value::Number(Number::Int(_)) => true,
+        Value::Number(Number::Int(..)) => true,
         Value::Number(Number::Double(d)) => d.fract() == 0.0 && d.abs() < 9e15,
         _ => false,
     }

@@ -3,7 +3,7 @@
 
 use super::arguments::{Arguments, Fields, Form, Type, may, number};
 use crate::pg::error::Result;
-use docshard_core::error::{Kind, error};
+use docshard_core::error::{Kind, bail, error};
 use docshard_core::values::document::ext_json;
 use docshard_core::values::document::number::Number;
 use serde_json::Value as Json;
@@ -45,13 +45,16 @@ const MAX_W: i64 = 50;
 /// Checks read concern, read preference and write concern, if they are given.
 ///
 /// # Errors
-/// `TypeMismatch`, `UnknownOption`; `BadValue` for an unknown name; `FailedToParse` for an impossible `w` or `wtimeout`.
+/// `TypeMismatch`, `UnknownOption`; `InvalidOptions` for a time of the past; `BadValue` for an unknown name; `FailedToParse` for an impossible `w` or `wtimeout`.
 pub fn check(arguments: &Arguments<'_>) -> Result<()> {
     let of = |name: &'static str, fields| -> Result<()> {
         let Some(json) = arguments.get(name) else { return Ok(()) };
         Arguments::parse(json, Form::Command(name), fields).map(|_| ())
     };
     of("readConcern", READ_CONCERN)?;
+    if arguments.get("readConcern").is_some_and(|concern| concern.get("atClusterTime").is_some()) {
+        bail!(Kind::InvalidOptions, "readConcern.atClusterTime is not supported: a command reads the present");
+    }
     of("$readPreference", READ_PREFERENCE)?;
     of("writeConcern", WRITE_CONCERN)?;
     match arguments.get("writeConcern") {

@@ -53,7 +53,7 @@ const ERR_INFO: &str = "errInfo";
 
 /// Returns the fields of an element of `writeErrors`.
 pub fn write_error(failed: &WriteError) -> Vec<(String, Value)> {
-    let number = |n| Value::Number(Number::Int(n));
+    let number = |n| Value::Number(Number::int(n));
     let mut fields = vec![
         ("index".to_owned(), number(failed.index as i64)),
         ("code".to_owned(), number(failed.error.kind.code().into())),
@@ -96,7 +96,7 @@ pub fn duplicate_fields(error: &Error) -> Vec<(String, Value)> {
     let Some(duplicate) = &error.duplicate else { return Vec::new() };
     let paths = || duplicate.fields.iter().map(|(path, _)| path.clone());
     let directions =
-        duplicate.fields.iter().map(|(_, descending)| Value::Number(Number::Int(if *descending { -1 } else { 1 })));
+        duplicate.fields.iter().map(|(_, descending)| Value::Number(Number::int(if *descending { -1 } else { 1 })));
     let pattern = ("keyPattern".to_owned(), Value::fixed_object(paths().zip(directions).collect()));
     let values = duplicate.values.iter().flatten().map(ext_json::from_json).collect::<Result<Vec<_>, _>>().ok();
     let value = values

@@ -336,7 +336,7 @@ impl<'p> Merge<'p> {
                 Modification::keeping_key(text, stages, Style::Operators, &environment, now)
             }
             None => {
-                let document = ext_json::to_json(&Value::from_raw(RawValue::Object(item.object()?)));
+                let document = ext_json::to_typed_json(&Value::from_raw(RawValue::Object(item.object()?)));
                 let style = if self.merging.matched == WhenMatched::Merge { Style::Merge } else { Style::Replacement };
                 Modification::keeping_key(&document.to_string(), &document, style, &Environment::default(), now)
             }

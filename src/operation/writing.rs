@@ -56,7 +56,7 @@ pub fn each<T>(
 }
 
 pub fn storable(json: &Json) -> Result<Storable> {
-    storable_value(&ext_json::storable(json)?)
+    storable_value(&ext_json::from_json(json)?)
 }
 
 pub fn storable_value(value: &Value) -> Result<Storable> {

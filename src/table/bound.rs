@@ -393,7 +393,7 @@ fn contains(path: &str, value: &Value, left: &mut usize) -> Bound {
         Value::Null
         | Value::Bool(_)
         | Value::String(_)
-        | Value::Number(Number::Int(_))
+        | Value::Number(Number::Int(..))
         | Value::Date(_)
         | Value::ObjectId(_)
         | Value::Binary(..) => Bound::Filter(json!({path: {"$eq": ext_json::to_json(value)}})),

@@ -263,7 +263,7 @@ fn jsonb(value: RawValue<'_>) -> Result<Vec<u8>> {
 
 fn numeric_text(number: &Number) -> String {
     match number {
-        Number::Int(value) => value.to_string(),
+        Number::Int(value, _) => value.to_string(),
         Number::Double(value) if value.is_nan() => "NaN".to_owned(),
         Number::Double(value) if value.is_infinite() => if *value > 0.0 { "Infinity" } else { "-Infinity" }.to_owned(),
         Number::Double(value) => value.to_string(),

@@ -66,7 +66,7 @@ impl Type {
         Some(match Element::of(value) {
             Element::Null => return None,
             Element::Bool(_) => Self::Bool,
-            Element::Number(Number::Int(_)) => Self::Int,
+            Element::Number(Number::Int(..)) => Self::Int,
             Element::Number(Number::Double(_)) => Self::Double,
             Element::Number(Number::Decimal(_)) => Self::Decimal,
             Element::String(_) => Self::Text,

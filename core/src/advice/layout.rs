@@ -113,7 +113,7 @@ mod tests {
 
     fn key(value: i64) -> Vec<u8> {
         let mut key = Vec::new();
-        encode_value(&Value::Number(Number::Int(value)), &mut key);
+        encode_value(&Value::Number(Number::int(value)), &mut key);
         key
     }
 

@@ -151,7 +151,7 @@ impl Environment {
         let collator = fields.get(COLLATION).map(Collator::parse).transpose()?.flatten().map(Arc::new);
         let now = match fields.get(NOW).map(ext_json::from_json).transpose()? {
             None => None,
-            Some(Value::Number(Number::Int(now)) | Value::Date(now)) => Some(now),
+            Some(Value::Number(Number::Int(now, _)) | Value::Date(now)) => Some(now),
             Some(_) => bail!(Kind::TypeMismatch, "a statement's time must be milliseconds"),
         };
         let roles = match fields.get(ROLES) {
@@ -187,7 +187,7 @@ impl Environment {
         let collation = self.collator().map(|collator| collator.definition());
         let variables = self.variables.iter().map(|(name, binding)| {
             let json = match binding {
-                Binding::Value(value) => json!({"$literal": ext_json::to_json(value)}),
+                Binding::Value(value) => json!({"$literal": ext_json::to_typed_json(value)}),
                 Binding::Missing | Binding::Open => json!("$$REMOVE"),
             };
             (name.clone(), json)

@@ -79,7 +79,11 @@ impl<'a> Operand<'a> {
     pub(crate) const NULL: Operand<'static> = Operand::Made(Value::Null);
 
     pub(crate) fn int(value: i64) -> Operand<'static> {
-        Operand::Made(Value::Number(Number::Int(value)))
+        Operand::Made(Value::Number(Number::int(value)))
+    }
+
+    pub(crate) fn long(value: i64) -> Operand<'static> {
+        Operand::Made(Value::Number(Number::long(value)))
     }
 
     pub(crate) fn double(value: f64) -> Operand<'static> {
@@ -430,7 +434,7 @@ impl<'a> Operand<'a> {
 /// The integer towards zero; None for NaN and what does not fit 64 bits.
 pub(crate) fn truncated(number: &Number) -> Option<i64> {
     match number {
-        Number::Int(value) => Some(*value),
+        Number::Int(value, _) => Some(*value),
         Number::Double(value) => Number::Double(value.trunc()).as_i64(),
         Number::Decimal(Decimal::Finite(value)) => value.to_i64(),
         Number::Decimal(_) => None,

@@ -76,7 +76,7 @@ impl<'a> View<'a> {
         match value {
             Value::MinKey => View::MinKey,
             Value::Undefined | Value::Null => View::Null,
-            Value::Number(number) | Value::Long(number) => View::Number(number),
+            Value::Number(number) => View::Number(number),
             Value::String(value) | Value::Symbol(value) => View::String(value),
             Value::Object(fields) => View::Object(Fields::Owned(fields)),
             Value::Array(items) => View::Array(Items::Owned(items)),

@@ -32,7 +32,7 @@ pub fn number() -> impl Strategy<Value = Number> + Clone {
             .prop_map(str::to_owned),
     ];
     prop_oneof![
-        integers.prop_map(Number::Int),
+        integers.prop_map(Number::int),
         doubles.prop_map(Number::Double),
         decimals.prop_map(|text| Number::Decimal(Decimal::parse(&text).expect("a decimal128"))),
     ]

@@ -80,17 +80,18 @@ async fn fill(reader: &mut (impl AsyncRead + Unpin), bytes: &mut Vec<u8>, length
     Ok(())
 }
 
+/// Writes a message with a number of its own, which answers the message with the number `reply_to`.
 pub async fn write(
     writer: &mut (impl AsyncWrite + Unpin),
-    reply_to: i32,
+    (number, reply_to): (i32, i32),
     opcode: i32,
     body: &[&[u8]],
 ) -> io::Result<()> {
     let length = HEADER + body.iter().map(|part| part.len()).sum::<usize>();
     let length = i32::try_from(length).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
     let mut header = Vec::with_capacity(HEADER);
-    for number in [length, 0, reply_to, opcode] {
-        header.extend(number.to_le_bytes());
+    for field in [length, number, reply_to, opcode] {
+        header.extend(field.to_le_bytes());
     }
     writer.write_all(&header).await?;
     for part in body {
@@ -116,7 +117,7 @@ mod tests {
     async fn a_message_is_announced_before_it_is_read() {
         let (mut here, mut there) = tokio::io::duplex(1024);
         let inner = [&2013u32.to_le_bytes()[..], &70_000u32.to_le_bytes(), &[2], b"compressed"].concat();
-        write(&mut there, 0, OP_COMPRESSED, &[&inner[..9]]).await.unwrap();
+        write(&mut there, (0, 0), OP_COMPRESSED, &[&inner[..9]]).await.unwrap();
         let mut header = [0; HEADER + 9];
         here.read_exact(&mut header).await.unwrap();
         let length = HEADER + inner.len();
@@ -128,7 +129,7 @@ mod tests {
         assert_eq!(read(&mut here, found).await.unwrap().body, inner);
         // Sizes that lie, and a message without one.
         for (body, content) in [(&[0xFF; 9][..], 0), (&[0x7F; 9], 100), (&[1; 3], 0)] {
-            write(&mut there, 0, OP_COMPRESSED, &[body]).await.unwrap();
+            write(&mut there, (0, 0), OP_COMPRESSED, &[body]).await.unwrap();
             let found = announced(&mut here, 100).await.unwrap();
             assert_eq!(found.content, content);
             assert_eq!(read(&mut here, found).await.unwrap().body, body);

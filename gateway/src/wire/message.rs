@@ -6,6 +6,7 @@ use super::{Bytes, Violation};
 
 const CHECKSUM: u32 = 1;
 const MORE_TO_COME: u32 = 1 << 1;
+const EXHAUST_ALLOWED: u32 = 1 << 16;
 /// Flags that a server must understand.
 const REQUIRED: u32 = 0xFFFF;
 
@@ -24,6 +25,8 @@ pub struct Request<'a> {
     pub sequences: Vec<(&'a str, Vec<&'a [u8]>)>,
     /// the client wants no reply
     pub more_to_come: bool,
+    /// the client takes several replies
+    pub exhaust_allowed: bool,
     /// OP_QUERY's database; in OP_MSG the command names it
     pub database: Option<&'a str>,
 }
@@ -73,7 +76,8 @@ pub fn read_msg<'a>(header: Option<&[u8; HEADER]>, body: &'a [u8]) -> Result<Req
         }
     }
     let document = document.ok_or(Violation("OP_MSG has no body"))?;
-    Ok(Request { document, sequences, more_to_come: flags & MORE_TO_COME != 0, database: None })
+    let (more_to_come, exhaust_allowed) = (flags & MORE_TO_COME != 0, flags & EXHAUST_ALLOWED != 0);
+    Ok(Request { document, sequences, more_to_come, exhaust_allowed, database: None })
 }
 
 /// Reads the body of an OP_QUERY, which must be a command.
@@ -83,11 +87,15 @@ pub fn read_query(body: &[u8]) -> Result<Request<'_>, Violation> {
     let database = bytes.cstring()?.strip_suffix(".$cmd").ok_or(Violation("OP_QUERY is only for commands"))?;
     bytes.take(8)?;
     let document = bytes.document()?;
-    Ok(Request { document, sequences: Vec::new(), more_to_come: false, database: Some(database) })
+    let (more_to_come, exhaust_allowed) = (false, false);
+    Ok(Request { document, sequences: Vec::new(), more_to_come, exhaust_allowed, database: Some(database) })
 }
 
 /// What precedes the document in an OP_MSG without flags.
 pub const MSG_PREFIX: &[u8] = &[0, 0, 0, 0, 0];
+
+/// As [`MSG_PREFIX`], for a reply after which another one follows without a request.
+pub const MORE_PREFIX: &[u8] = &[MORE_TO_COME as u8, 0, 0, 0, 0];
 
 /// What precedes the document in an OP_REPLY: flags (the server can await data), a cursor, the first document's position, one
 /// document.

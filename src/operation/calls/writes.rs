@@ -31,7 +31,7 @@ fn result<'n>(fields: impl IntoIterator<Item = (&'n str, Value)>) -> Result<RawJ
 }
 
 fn number(n: i64) -> Value {
-    Value::Number(Number::Int(n))
+    Value::Number(Number::int(n))
 }
 
 fn write_errors(errors: &[WriteError]) -> Option<(&'static str, Value)> {

@@ -341,6 +341,14 @@ fn unclean(cluster: &Cluster) -> String {
 }
 
 #[test]
+fn the_wire_protocol_beyond_crud() {
+    let cluster = cluster();
+    cluster.router.psql("SELECT docshard.enable_sharding('here', 'local')");
+    let (gateway, other) = (Gateway::start(&cluster.router, &[]), Gateway::start(&cluster.router, &[]));
+    assert!(gateway.python("wire.py", &["boss", PASSWORD, &other.port.to_string()]).contains("done"));
+}
+
+#[test]
 fn transactions_of_drivers() {
     let cluster = cluster();
     let gateway = Gateway::start(&cluster.router, &[]);

@@ -2,6 +2,7 @@
 
 import sys
 
+import bson
 import pymongo
 from bson import Int64, ObjectId, encode
 from bson.raw_bson import RawBSONDocument
@@ -19,15 +20,6 @@ DOCUMENTS = [
 
 def same(found, expected):
     assert found is not None and bytes(found.raw) == encode(expected), (dict(found or {}), expected)
-
-
-def computed(value):
-    """A value that an expression has taken apart: small integers have 32 bits."""
-    if isinstance(value, dict):
-        return {name: computed(value) for name, value in value.items()}
-    if isinstance(value, list):
-        return [computed(value) for value in value]
-    return int(value) if isinstance(value, Int64) else value
 
 
 def read(_id=1):
@@ -125,8 +117,8 @@ def stages():
     last([{"$unset": ["b", "a.y"]}], {"_id": 5, "zone": "z", "a": {"x": whole["a"]["x"], "list": whole["a"]["list"]}, "count": 5})
     last([{"$unwind": "$a.list"}], {**whole, "a": {**whole["a"], "list": 2}})
     last([{"$replaceRoot": {"newRoot": "$a"}}], whole["a"])
-    last([{"$replaceRoot": {"newRoot": {"z": 1, "b": "$b", "a": "$a"}}}], computed({"z": 1, "b": 5, "a": whole["a"]}))
-    last([{"$group": {"_id": "$zone", "n": {"$sum": 1}, "a": {"$last": "$a"}}}], {"_id": "z", "n": 6, "a": computed(whole["a"])})
+    last([{"$replaceRoot": {"newRoot": {"z": 1, "b": "$b", "a": "$a"}}}], {"z": 1, "b": Int64(5), "a": whole["a"]})
+    last([{"$group": {"_id": "$zone", "n": {"$sum": 1}, "a": {"$last": "$a"}}}], {"_id": "z", "n": 6, "a": whole["a"]})
     last([{"$lookup": {"from": "orders", "localField": "_id", "foreignField": "_id", "as": "l"}}], {**whole, "l": [whole]})
     last([{"$set": {"whole": "$$ROOT"}}], {**whole, "whole": whole})
     # The first documents are read by the command, or none, and the others by the commit.
@@ -139,13 +131,53 @@ def stages():
             same(found, {"_id": {"z": "z", "c": count}, "n": 1})
 
 
+def results():
+    """The types of what expressions, accumulators and updates compute."""
+    def grouped(accumulator, expected):
+        for group in (None, "$zone", "$count"):
+            *_, found = orders.aggregate([{"$match": {"count": {"$lt": 2}}}, {"$group": {"_id": group, "n": accumulator}}, {"$sort": {"_id": 1}}, {"$limit": 1}])
+            value = bson.decode(found.raw)["n"]
+            assert isinstance(value, Int64) == expected, (group, accumulator, value)
+
+    for accumulator, expected in [
+        ({"$sum": "$b"}, True), ({"$sum": "$count"}, False), ({"$sum": 1}, False), ({"$sum": Int64(1)}, True), ({"$max": "$b"}, True),
+        ({"$sum": {"$add": ["$count", "$b"]}}, True), ({"$sum": {"$toLong": "$count"}}, True), ({"$first": "$b"}, True), ({"$count": {}}, False),
+    ]:
+        grouped(accumulator, expected)
+    # An index that has the field.
+    db.orders.create_index([("b", 1)])
+    *_, found = orders.aggregate([{"$match": {"b": {"$gte": 1, "$lt": 4}}}, {"$group": {"_id": "$b", "n": {"$sum": "$b"}}}, {"$sort": {"_id": 1}}])
+    same(found, {"_id": Int64(3), "n": Int64(3)})
+    found = orders.find_one({"_id": 5}, {"_id": 0, "n": {"$add": ["$count", 1]}, "l": {"$toLong": "$count"}, "m": {"$multiply": ["$b", 2]}})
+    same(found, {"n": 6, "l": Int64(5), "m": Int64(10)})
+    *_, found = orders.aggregate([{"$match": {"_id": 5}}, {"$project": {"_id": 0, "n": {"$add": ["$count", Int64(1)]}, "v": "$$v"}}], let={"v": Int64(3)})
+    same(found, {"n": Int64(6), "v": Int64(3)})
+    *_, found = orders.aggregate([{"$match": {"_id": 5}}, {"$count": "n"}])
+    same(found, {"n": 1})
+    assert orders.count_documents({"b": {"$type": "long"}, "count": {"$type": "int"}}) == 300
+    assert orders.count_documents({"b": {"$type": "int"}}) == 0
+    updated([{"$set": {"n": {"$add": ["$b", 1]}, "m": {"$add": ["$count", Int64(1)]}}}], {**DOCUMENTS[1], "n": Int64(2), "m": Int64(2)})
+    updated({"$inc": {"m": 2**40, "count": 2**31 - 1}}, {**DOCUMENTS[1], "count": Int64(2**31), "n": Int64(2), "m": Int64(2**40 + 2)})
+    updated({"$inc": {"m": -(2**40), "count": -(2**31 - 1)}}, {**DOCUMENTS[1], "count": Int64(1), "n": Int64(2), "m": Int64(2)})
+    orders.replace_one({"_id": 1}, DOCUMENTS[1])
+    made = db.create_collection("typed", validator={"$jsonSchema": {"properties": {"n": {"bsonType": "long"}}}})
+    made.insert_one({"n": Int64(1)})
+    try:
+        made.insert_one({"n": 1})
+        raise AssertionError("an int is no long")
+    except pymongo.errors.WriteError as error:
+        assert error.code == 121
+
+
 def sinks():
     orders.aggregate([{"$match": {"_id": {"$lt": 50}}}, {"$out": "copies"}])
     for found, expected in zip(db.copies.find().sort("_id", 1), DOCUMENTS, strict=False):
         same(found, expected)
-    orders.aggregate([{"$merge": "merged"}])
-    for found, expected in zip(db.merged.find().sort("_id", 1), DOCUMENTS, strict=True):
-        same(found, expected)
+    # Documents that do not exist, and then those that do.
+    for matched in ("merge", "merge", "replace", [{"$replaceWith": "$$new"}]):
+        orders.aggregate([{"$merge": {"into": "merged", "whenMatched": matched}}])
+        for found, expected in zip(db.merged.find().sort("_id", 1), DOCUMENTS, strict=True):
+            same(found, expected)
 
 
 if len(sys.argv) == 3:
@@ -153,6 +185,7 @@ if len(sys.argv) == 3:
     updates()
     projections()
     stages()
+    results()
     sinks()
 documents()
 print("done")

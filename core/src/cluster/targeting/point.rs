@@ -144,7 +144,7 @@ impl<'de> Visitor<'de> for Scalar<'_> {
     }
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<(), E> {
-        self.is(&Element::Number(Number::Int(value)))
+        self.is(&Element::Number(Number::int(value)))
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {

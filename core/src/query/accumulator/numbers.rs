@@ -44,7 +44,7 @@ impl<'a> Accumulator<'a> for Sum {
 }
 
 fn int(value: i64) -> Value {
-    Value::Number(Number::Int(value))
+    Value::Number(Number::int(value))
 }
 
 /// Reads the number of values from a state; an error if it is negative.
@@ -82,7 +82,7 @@ impl<'a> Accumulator<'a> for Average {
     fn finish(self) -> Operand<'a> {
         match self.count {
             0 => Operand::NULL,
-            count => Operand::number_of(quotient(&self.sum.total(), &Number::Int(count))),
+            count => Operand::number_of(quotient(&self.sum.total(), &Number::int(count))),
         }
     }
 

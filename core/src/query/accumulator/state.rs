@@ -121,7 +121,7 @@ impl<'v> Parts<'v> {
 
     pub(super) fn int(&mut self) -> Result<i64> {
         match self.next()? {
-            Value::Number(Number::Int(value)) => Ok(*value),
+            Value::Number(Number::Int(value, _)) => Ok(*value),
             _ => Err(damaged()),
         }
     }

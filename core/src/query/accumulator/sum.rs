@@ -132,7 +132,8 @@ fn rounded_exactly(number: &BigInt) -> f64 {
     if number.sign() == Sign::Minus { -rounded } else { rounded }
 }
 
-/// A sum of numbers. It is a decimal if any number is one, else a double if any is one or a long would overflow, else a long.
+/// A sum of numbers. It is a decimal if any number is one, else a double if any is one or a long would overflow, else a long if any is one
+/// or an int would overflow, else an int.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sum {
     integers: i128,
@@ -142,6 +143,7 @@ pub(crate) struct Sum {
     /// the sum of NaN and infinite doubles; 0 if there are none
     special: f64,
     has_double: bool,
+    has_long: bool,
     /// the exact sum of finite decimals; None if there are none
     decimal: Option<Box<BigDecimal>>,
     /// the sum of the infinite decimals and NaN, as doubles; None if there are none
@@ -152,7 +154,10 @@ impl Sum {
     /// Adds a number.
     pub(crate) fn add(&mut self, number: &Number) {
         match number {
-            Number::Int(value) => self.integers += i128::from(*value),
+            Number::Int(value, _) => {
+                self.integers += i128::from(*value);
+                self.has_long |= number.is_long();
+            }
             Number::Double(value) => self.add_double(*value),
             Number::Decimal(Decimal::Finite(value)) => self.add_decimal(value),
             Number::Decimal(special) => {
@@ -182,7 +187,7 @@ impl Sum {
     /// Subtracts a finite number that was added before.
     pub(crate) fn subtract(&mut self, number: &Number) {
         match number {
-            Number::Int(value) => self.integers -= i128::from(*value),
+            Number::Int(value, _) => self.integers -= i128::from(*value),
             Number::Double(value) => self.add_double(-value),
             Number::Decimal(Decimal::Finite(value)) => self.add_decimal(&-&**value),
             Number::Decimal(_) => {}
@@ -202,6 +207,7 @@ impl Sum {
         other.large.0.iter().for_each(|part| self.large.add(*part));
         self.special += other.special;
         self.has_double |= other.has_double;
+        self.has_long |= other.has_long;
         if let Some(decimal) = other.decimal {
             self.add_decimal(&decimal);
         }
@@ -226,7 +232,7 @@ impl Sum {
             && !has_decimal
             && let Ok(long) = i64::try_from(self.integers)
         {
-            return Number::Int(long);
+            return Number::integer(long, self.has_long);
         }
         if !has_decimal {
             return Number::Double(self.double(self.integers));
@@ -279,7 +285,7 @@ impl Sum {
 
     /// The state, as [`from_state`](Self::from_state) reads it.
     pub(crate) fn state(&self) -> Value {
-        let whole = |value: i64| Value::Number(Number::Int(value));
+        let whole = |value: i64| Value::Number(Number::int(value));
         // A double is written as its bits, which preserves it exactly.
         let bits = |value: f64| whole(value.to_bits().cast_signed());
         let parts = |expansion: &Expansion| Value::fixed_array(expansion.0.iter().map(|part| bits(*part)).collect());
@@ -297,6 +303,7 @@ impl Sum {
             Value::Bool(self.has_double),
             decimal,
             self.special_decimal.map_or(Value::Null, bits),
+            Value::Bool(self.has_long),
         ])
     }
 
@@ -321,13 +328,19 @@ impl Sum {
                 Value::Null => None,
                 bits => Some(bits_of(bits)?),
             },
+            // States from nodes of an earlier release end before it.
+            has_long: match parts.next() {
+                Ok(Value::Bool(has_long)) => *has_long,
+                Ok(_) => return Err(damaged()),
+                Err(_) => false,
+            },
         })
     }
 }
 
 fn bits_of(value: &Value) -> Result<f64> {
     match value {
-        Value::Number(Number::Int(bits)) => Ok(f64::from_bits(bits.cast_unsigned())),
+        Value::Number(Number::Int(bits, _)) => Ok(f64::from_bits(bits.cast_unsigned())),
         _ => Err(damaged()),
     }
 }
@@ -394,15 +407,15 @@ mod tests {
         assert_eq!(doubles(&[1.0, f64::EPSILON / 2.0, 1e-300]), 1.0 + f64::EPSILON);
         assert!(doubles(&[f64::INFINITY, f64::NEG_INFINITY]).is_nan());
         assert!(
-            matches!(sum(&[Number::Int(i64::MAX), Number::Int(i64::MAX), Number::Int(i64::MIN)]).total(), Number::Int(value) if value == i64::MAX - 1)
+            matches!(sum(&[Number::int(i64::MAX), Number::int(i64::MAX), Number::int(i64::MIN)]).total(), Number::Int(value, _) if value == i64::MAX - 1)
         );
-        assert_eq!(double(sum(&[Number::Int(i64::MAX), Number::Int(i64::MAX)]).total()), 2.0f64.powi(64));
+        assert_eq!(double(sum(&[Number::int(i64::MAX), Number::int(i64::MAX)]).total()), 2.0f64.powi(64));
     }
 
     /// The sum by exact decimal arithmetic, rounded as Rust rounds the text of a number.
     fn expected(numbers: &[Number]) -> f64 {
         let exact = |number: &Number| match number {
-            Number::Int(value) => BigDecimal::from(*value),
+            Number::Int(value, _) => BigDecimal::from(*value),
             Number::Double(value) => BigDecimal::try_from(*value).unwrap(),
             Number::Decimal(_) => unreachable!("no decimals"),
         };
@@ -427,7 +440,7 @@ mod tests {
             vec![power(1023), power(1023), negative(970)],
             vec![power(1023), power(1023), negative(969)],
             vec![power(1023), power(1023), negative(969), negative(-1074)],
-            vec![power(901), negative(900), Number::Int(i64::MIN), Number::Int(3)],
+            vec![power(901), negative(900), Number::int(i64::MIN), Number::int(3)],
         ];
         for numbers in cases {
             let (total, expected) = (double(sum(&numbers).total()), expected(&numbers));
@@ -438,7 +451,7 @@ mod tests {
     /// A sum of many longs has more digits than two doubles.
     #[test]
     fn sums_of_integers_are_exact_beyond_85_bits() {
-        let mut many = sum(&[Number::Int(i64::MAX), Number::Int(-5)]);
+        let mut many = sum(&[Number::int(i64::MAX), Number::int(-5)]);
         for _ in 0..40 {
             many.merge(many.clone());
         }
@@ -502,7 +515,7 @@ mod tests {
             let double = if power.is_normal() { f64::from_bits(power.to_bits() | digits) } else { power };
             Number::Double(if negative { -double } else { double })
         });
-        prop_oneof![9 => double, 1 => any::<i64>().prop_map(Number::Int)]
+        prop_oneof![9 => double, 1 => any::<i64>().prop_map(Number::int)]
     }
 
     proptest! {

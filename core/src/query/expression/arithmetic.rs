@@ -7,7 +7,9 @@ use super::parse::{Arguments, Operator};
 use super::real;
 use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::operand::Operand;
-use crate::values::document::number::{self, Decimal, Number, are_decimal, finite, quotient, sign_or_special};
+use crate::values::document::number::{
+    self, Decimal, Number, are_decimal, are_long, finite, quotient, sign_or_special,
+};
 use bigdecimal::{BigDecimal, RoundingMode, Signed, ToPrimitive};
 use std::num::NonZeroU64;
 
@@ -37,7 +39,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         let Some(value) = call.argument(0)?.non_null() else { return Ok(Operand::NULL) };
         let number = call.number(&value, "its argument", Kind::TypeMismatch.code())?;
         let decay = continued(&negated(&number), f64::exp, real::exp);
-        Ok(Operand::number_of(quotient(&Number::Int(1), &decay.add(&Number::Int(1))?)))
+        Ok(Operand::number_of(quotient(&Number::int(1), &decay.add(&Number::int(1))?)))
     }),
 ];
 
@@ -45,12 +47,13 @@ pub(super) const OPERATORS: &[Operator] = &[
 const DECIMAL_DIGITS: u64 = 34;
 
 fn add(call: &Call<'_>) -> Result<Operand<'static>> {
-    let mut sum = Number::Int(0);
+    let (mut sum, mut is_long) = (Number::int(0), false);
     let mut date = None;
     for operand in call.arguments() {
         let operand = operand?;
         if let Some(number) = operand.number() {
             sum = sum_of(&sum, &number)?;
+            is_long |= number.is_long();
         } else if let Some(millis) = operand.date() {
             ensure!(date.replace(millis).is_none(), 16612, "only one date allowed in an $add expression");
         } else if operand.is_nullish() {
@@ -60,26 +63,34 @@ fn add(call: &Call<'_>) -> Result<Operand<'static>> {
         }
     }
     match date {
-        None => Ok(Operand::number_of(sum)),
+        None => Ok(Operand::number_of(of_operands(sum, is_long))),
         Some(millis) => Ok(Operand::date_of(shifted(millis, &sum, i64::checked_add)?)),
     }
 }
 
+/// The result of several operands. That of ints is an int if it fits, whatever the intermediate results are.
+fn of_operands(result: Number, is_long: bool) -> Number {
+    match result {
+        Number::Int(value, _) => Number::integer(value, is_long),
+        result => result,
+    }
+}
+
 /// The sum of two numbers, in the wider of their types; of integers a double if it does not fit a long.
-fn sum_of(a: &Number, b: &Number) -> Result<Number> {
-    match (a, b) {
-        (Number::Int(a), Number::Int(b)) => Ok(match a.checked_add(*b) {
-            Some(sum) => Number::Int(sum),
+fn sum_of(left: &Number, right: &Number) -> Result<Number> {
+    match (left, right) {
+        (Number::Int(a, _), Number::Int(b, _)) => Ok(match a.checked_add(*b) {
+            Some(sum) => Number::integer(sum, are_long(left, right)),
             None => Number::Double(*a as f64 + *b as f64),
         }),
-        _ => a.add(b),
+        _ => left.add(right),
     }
 }
 
 /// A date plus or minus a number of milliseconds, which is rounded: halves of a double away from zero, those of a decimal to even.
 fn shifted(millis: i64, by: &Number, combine: fn(i64, i64) -> Option<i64>) -> Result<i64> {
     let by = match by {
-        Number::Int(by) => Some(*by),
+        Number::Int(by, _) => Some(*by),
         Number::Double(by) => Number::Double(by.round()).as_i64(),
         Number::Decimal(Decimal::Finite(by)) => by.with_scale_round(0, RoundingMode::HalfEven).to_i64(),
         Number::Decimal(_) => None,
@@ -93,7 +104,7 @@ fn subtract(_: &Call<'_>, left: Operand<'_>, right: Operand<'_>) -> Result<Opera
     }
     match (left.date(), right.date(), right.number()) {
         (Some(left), Some(right), _) => match left.checked_sub(right) {
-            Some(millis) => Ok(Operand::int(millis)),
+            Some(millis) => Ok(Operand::long(millis)),
             None => bail!(Kind::Overflow, "overflow in the difference of two dates"),
         },
         (Some(left), None, Some(right)) => Ok(Operand::date_of(shifted(left, &right, i64::checked_sub)?)),
@@ -104,8 +115,8 @@ fn subtract(_: &Call<'_>, left: Operand<'_>, right: Operand<'_>) -> Result<Opera
 /// The difference of two numbers, in the wider of their types; of integers a double if it does not fit a long.
 pub(crate) fn difference(left: &Number, right: &Number) -> Result<Number> {
     match (left, right) {
-        (Number::Int(a), Number::Int(b)) => Ok(match a.checked_sub(*b) {
-            Some(difference) => Number::Int(difference),
+        (Number::Int(a, _), Number::Int(b, _)) => Ok(match a.checked_sub(*b) {
+            Some(difference) => Number::integer(difference, are_long(left, right)),
             None => Number::Double(*a as f64 - *b as f64),
         }),
         (Number::Decimal(_), _) | (_, Number::Decimal(_)) => left.add(&negated(right)),
@@ -115,7 +126,10 @@ pub(crate) fn difference(left: &Number, right: &Number) -> Result<Number> {
 
 fn negated(number: &Number) -> Number {
     match number {
-        Number::Int(value) => value.checked_neg().map_or(Number::Double(-(*value as f64)), Number::Int),
+        Number::Int(value, _) => match value.checked_neg() {
+            Some(negated) => Number::integer(negated, number.is_long()),
+            None => Number::Double(-(*value as f64)),
+        },
         Number::Double(value) => Number::Double(-value),
         Number::Decimal(Decimal::Finite(value)) => Number::Decimal(Decimal::Finite(Box::new(-(**value).clone()))),
         Number::Decimal(Decimal::Infinity { negative }) => Number::Decimal(Decimal::Infinity { negative: !negative }),
@@ -124,23 +138,24 @@ fn negated(number: &Number) -> Number {
 }
 
 fn multiply(call: &Call<'_>) -> Result<Operand<'static>> {
-    let mut product = Number::Int(1);
+    let (mut product, mut is_long) = (Number::int(1), false);
     for operand in call.arguments() {
         let Some(operand) = operand?.non_null() else { return Ok(Operand::NULL) };
         let number = call.number(&operand, "its arguments", Kind::TypeMismatch.code())?;
         product = product_of(&product, &number)?;
+        is_long |= number.is_long();
     }
-    Ok(Operand::number_of(product))
+    Ok(Operand::number_of(of_operands(product, is_long)))
 }
 
 /// The product of two numbers, in the wider of their types; of integers a double if it does not fit a long.
-pub(crate) fn product_of(a: &Number, b: &Number) -> Result<Number> {
-    match (a, b) {
-        (Number::Int(a), Number::Int(b)) => Ok(match a.checked_mul(*b) {
-            Some(product) => Number::Int(product),
+pub(crate) fn product_of(left: &Number, right: &Number) -> Result<Number> {
+    match (left, right) {
+        (Number::Int(a, _), Number::Int(b, _)) => Ok(match a.checked_mul(*b) {
+            Some(product) => Number::integer(product, are_long(left, right)),
             None => Number::Double(*a as f64 * *b as f64),
         }),
-        _ => a.multiply(b),
+        _ => left.multiply(right),
     }
 }
 
@@ -165,15 +180,15 @@ fn modulo(call: &Call<'_>, left: Operand<'_>, right: Operand<'_>) -> Result<Oper
     };
     ensure!(!b.is_zero(), code, "can't $mod by zero");
     Ok(Operand::number_of(match (&a, &b) {
-        (Number::Int(a), Number::Int(b)) => Number::Int(a.wrapping_rem(*b)),
+        (Number::Int(x, _), Number::Int(y, _)) => Number::integer(x.wrapping_rem(*y), are_long(&a, &b)),
         _ if are_decimal(&a, &b) => Number::Decimal(match (finite(&a), finite(&b)) {
             (Some(a), Some(b)) => Decimal::rounded(a % b),
             (Some(_), None) if !b.is_nan() => a.to_decimal(),
             _ => Decimal::NaN,
         }),
         // A double that is an int counts as one, if the dividend is an integer.
-        (Number::Int(a), Number::Double(b)) if b.fract() == 0.0 && f64::from(*b as i32) == *b => {
-            Number::Int(a.wrapping_rem(*b as i64))
+        (Number::Int(x, _), Number::Double(y)) if y.fract() == 0.0 && f64::from(*y as i32) == *y => {
+            Number::integer(x.wrapping_rem(*y as i64), a.is_long())
         }
         _ => Number::Double(a.to_f64() % b.to_f64()),
     }))
@@ -181,8 +196,9 @@ fn modulo(call: &Call<'_>, left: Operand<'_>, right: Operand<'_>) -> Result<Oper
 
 fn absolute(number: &Number) -> Result<Number> {
     Ok(match number {
-        Number::Int(value) => {
-            Number::Int(value.checked_abs().ok_or_else(|| error!(28680, "can't take $abs of long long min"))?)
+        Number::Int(value, _) => {
+            let absolute = value.checked_abs().ok_or_else(|| error!(28680, "can't take $abs of long long min"))?;
+            Number::integer(absolute, number.is_long())
         }
         Number::Double(value) => Number::Double(value.abs()),
         Number::Decimal(Decimal::Finite(value)) => Number::Decimal(Decimal::Finite(Box::new(value.abs()))),
@@ -194,10 +210,13 @@ fn absolute(number: &Number) -> Result<Number> {
 /// The number rounded to `places` decimals, in its type; with negative places it is rounded before the point.
 fn rounded(number: &Number, places: i64, mode: RoundingMode) -> Number {
     match number {
-        Number::Int(value) if places >= 0 => Number::Int(*value),
-        Number::Int(value) => {
+        Number::Int(..) if places >= 0 => number.clone(),
+        Number::Int(value, _) => {
             let rounded = BigDecimal::from(*value).with_scale_round(places, mode);
-            rounded.to_i64().map_or_else(|| Number::Double(rounded.to_f64().unwrap_or(f64::NAN)), Number::Int)
+            match rounded.to_i64() {
+                Some(rounded) => Number::integer(rounded, number.is_long()),
+                None => Number::Double(rounded.to_f64().unwrap_or(f64::NAN)),
+            }
         }
         Number::Double(value) if !value.is_finite() => Number::Double(*value),
         Number::Double(value) => Number::Double(match (places, mode) {
@@ -244,14 +263,14 @@ fn to_place(call: &Call<'_>, mode: RoundingMode) -> Result<Operand<'static>> {
     let places = call.int32(&places, "its precision", [16004, 51082])?;
     ensure!((-20..=100).contains(&places), 51083, "{} requires its precision to be in [-20, 100]: {places}", call.name);
     let result = rounded(&number, places, mode);
-    if let (Number::Int(_), Number::Double(_)) = (&number, &result) {
+    if let (Number::Int(..), Number::Double(_)) = (&number, &result) {
         bail!(51080, "the result of {} of {} and {places} is out of range", call.name, operand.shown());
     }
     Ok(Operand::number_of(result))
 }
 
 fn square_root(number: &Number) -> Result<Number> {
-    let is_negative = number::compare(number, &Number::Int(0)).is_lt() && !number.is_nan();
+    let is_negative = number::compare(number, &Number::int(0)).is_lt() && !number.is_nan();
     ensure!(!is_negative, 28714, "$sqrt's argument must be greater than or equal to 0");
     Ok(match number {
         Number::Decimal(value) => Number::Decimal(decimal_root(value)),
@@ -261,23 +280,28 @@ fn square_root(number: &Number) -> Result<Number> {
 
 fn power(call: &Call<'_>, base: Operand<'_>, exponent: Operand<'_>) -> Result<Operand<'static>> {
     let (a, b) = (call.number(&base, "its base", 28762)?, call.number(&exponent, "its exponent", 28763)?);
-    let is_infinite = a.is_zero() && number::compare(&b, &Number::Int(0)).is_lt() && !b.is_nan();
+    let is_infinite = a.is_zero() && number::compare(&b, &Number::int(0)).is_lt() && !b.is_nan();
     ensure!(!is_infinite, 28764, "$pow cannot take a base of 0 and a negative exponent");
     Ok(Operand::number_of(match (&a, &b) {
-        (Number::Int(a), Number::Int(b)) => match u32::try_from(*b).ok().and_then(|b| a.checked_pow(b)) {
-            Some(power) => Number::Int(power),
-            // Powers of 1 and -1 are integers, whatever the exponent.
-            None if *a == 1 => Number::Int(1),
-            None if *a == -1 => Number::Int(if b % 2 == 0 { 1 } else { -1 }),
-            None => Number::Double((*a as f64).powf(*b as f64)),
-        },
+        (Number::Int(x, _), Number::Int(y, _)) => {
+            let power = match u32::try_from(*y).ok().and_then(|y| x.checked_pow(y)) {
+                // Powers of 1 and -1 are integers, whatever the exponent.
+                None if *x == 1 => Some(1),
+                None if *x == -1 => Some(if y % 2 == 0 { 1 } else { -1 }),
+                power => power,
+            };
+            match power {
+                Some(power) => Number::integer(power, are_long(&a, &b)),
+                None => Number::Double((*x as f64).powf(*y as f64)),
+            }
+        }
         _ if are_decimal(&a, &b) => Number::Decimal(decimal_power(&a.to_decimal(), &b.to_decimal())),
         _ => Number::Double(a.to_f64().powf(b.to_f64())),
     }))
 }
 
 fn is_positive(number: &Number) -> bool {
-    number.is_nan() || number::compare(number, &Number::Int(0)).is_gt()
+    number.is_nan() || number::compare(number, &Number::int(0)).is_gt()
 }
 
 fn check_positive(call: &Call<'_>, number: &Number, code: i32) -> Result<()> {
@@ -289,7 +313,7 @@ fn check_positive(call: &Call<'_>, number: &Number, code: i32) -> Result<()> {
 fn logarithm_of_base(call: &Call<'_>, value: Operand<'_>, base: Operand<'_>) -> Result<Operand<'static>> {
     let (a, b) = (call.number(&value, "its argument", 28756)?, call.number(&base, "its base", 28757)?);
     check_positive(call, &a, 28758)?;
-    if !is_positive(&b) || number::compare(&b, &Number::Int(1)).is_eq() {
+    if !is_positive(&b) || number::compare(&b, &Number::int(1)).is_eq() {
         bail!(28759, "$log's base must be a positive number not equal to 1, but is {}", base.shown());
     }
     Ok(Operand::number_of(match (are_decimal(&a, &b), finite(&a), finite(&b)) {

@@ -126,7 +126,7 @@ fn range(call: &Call<'_>) -> Result<Operand<'static>> {
     ensure!(count <= MAX_RANGE, Kind::ExceededMemoryLimit, "$range would use too much memory ({count} numbers)");
     budget::room_for(usize::try_from(count).unwrap_or(0) * size_of::<Value>());
     budget::steps(1 + usize::try_from(count).unwrap_or(0) / 16);
-    Operand::array((0..count).map(|index| Value::Number(Number::Int(start + index * step))).collect())
+    Operand::array((0..count).map(|index| Value::Number(Number::int(start + index * step))).collect())
 }
 
 fn slice(call: &Call<'_>) -> Result<Operand<'static>> {

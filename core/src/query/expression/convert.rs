@@ -20,7 +20,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::exactly("$type", 1, |call| Ok(Operand::string(call.argument(0)?.type_name()))),
     Operator::new("$toHashedIndexKey", Arguments::Special(|parser, _, value| Ok(vec![parser.node(value)?])), |call| {
         // A missing value has the key of null.
-        Ok(Operand::int(hashed_index::hash(&call.argument(0)?.into_option().unwrap_or(Value::Null))))
+        Ok(Operand::long(hashed_index::hash(&call.argument(0)?.into_option().unwrap_or(Value::Null))))
     }),
     Operator::unary("$subtype", |call, value| {
         let type_name = value.type_name();
@@ -71,7 +71,7 @@ struct Target {
 
 impl Target {
     fn of(name: &'static str) -> Target {
-        Target { name, subtype: Value::Number(Number::Int(0)), format: None, is_big_endian: false, base: None }
+        Target { name, subtype: Value::Number(Number::int(0)), format: None, is_big_endian: false, base: None }
     }
 
     /// The target of `$toString`: binary data becomes base64, and a UUID its usual text.
@@ -80,7 +80,7 @@ impl Target {
     }
 
     fn uuid() -> Target {
-        let subtype = Value::Number(Number::Int(UUID.into()));
+        let subtype = Value::Number(Number::int(UUID.into()));
         Target { subtype, format: Some("uuid".to_owned()), ..Target::of("binData") }
     }
 
@@ -258,8 +258,8 @@ fn overflow(number: &Number) -> Error {
 
 fn converted(value: &Value, target: &Target) -> Result<Operand<'static>> {
     Ok(Operand::Made(match target.name {
-        "int" => Value::Number(Number::Int(integer(value, target, i64::from(i32::MIN), i64::from(i32::MAX))?)),
-        "long" => Value::Number(Number::Int(integer(value, target, i64::MIN, i64::MAX)?)),
+        "int" => Value::Number(Number::int(integer(value, target, i64::from(i32::MIN), i64::from(i32::MAX))?)),
+        "long" => Value::Number(Number::long(integer(value, target, i64::MIN, i64::MAX)?)),
         "double" => Value::Number(Number::Double(double(value, target)?)),
         "decimal" => Value::Number(Number::Decimal(decimal(value, target)?)),
         "string" => Value::String(string(value, target)?),
@@ -388,14 +388,14 @@ fn scaled(integer: u64, exponent: i64) -> Option<f64> {
 
 fn decimal(value: &Value, target: &Target) -> Result<Decimal> {
     match value {
-        Value::Bool(value) => Ok(Number::Int(i64::from(*value)).to_decimal()),
+        Value::Bool(value) => Ok(Number::int(i64::from(*value)).to_decimal()),
         Value::Number(number) => Ok(number.to_decimal()),
         Value::String(text) => match target.base {
-            Some(base) => integer_of_base(text, base).map(|integer| Number::Int(integer).to_decimal()),
+            Some(base) => integer_of_base(text, base).map(|integer| Number::int(integer).to_decimal()),
             None => Decimal::parse_rounded(text),
         }
         .ok_or_else(|| unreadable(text, target)),
-        Value::Date(millis) => Ok(Number::Int(*millis).to_decimal()),
+        Value::Date(millis) => Ok(Number::int(*millis).to_decimal()),
         _ => Err(unsupported(value, target)),
     }
 }
@@ -403,7 +403,7 @@ fn decimal(value: &Value, target: &Target) -> Result<Decimal> {
 /// The text of a number or a date.
 pub(super) fn text_of(value: &Value) -> Result<String> {
     Ok(match value {
-        Value::Number(Number::Int(value)) => value.to_string(),
+        Value::Number(Number::Int(value, _)) => value.to_string(),
         Value::Number(Number::Double(value)) => double_text(*value),
         Value::Number(Number::Decimal(value)) => value.to_string(),
         Value::Date(millis) => super::date_format::iso(*millis)?,
@@ -473,8 +473,8 @@ fn binary(value: &Value, target: &Target) -> Result<Value> {
         Value::Number(Number::Decimal(_)) => Err(unsupported(value, target)),
         Value::Number(number) => {
             let mut bytes = match number {
-                Number::Int(value) => i32::try_from(*value)
-                    .map_or_else(|_| value.to_le_bytes().to_vec(), |small| small.to_le_bytes().to_vec()),
+                Number::Int(value, _) if number.is_long() => value.to_le_bytes().to_vec(),
+                Number::Int(value, _) => (*value as i32).to_le_bytes().to_vec(),
                 number => number.to_f64().to_le_bytes().to_vec(),
             };
             if target.is_big_endian {

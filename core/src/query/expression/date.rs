@@ -13,7 +13,10 @@ use serde_json::Value as Json;
 
 macro_rules! part {
     ($name:literal, $part:expr) => {
-        Operator::new($name, Arguments::Special(parse_part), |call| part(call, $part))
+        part!($name, $part, Operand::int)
+    };
+    ($name:literal, $part:expr, $made:expr) => {
+        Operator::new($name, Arguments::Special(parse_part), |call| part(call, $part, $made))
     };
 }
 
@@ -25,7 +28,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     part!("$dayOfWeek", |local| i64::from(local.weekday().to_sunday_one_offset())),
     part!("$week", week),
     part!("$isoWeek", |local| i64::from(local.date().iso_week_date().week())),
-    part!("$isoWeekYear", |local| i64::from(local.date().iso_week_date().year())),
+    part!("$isoWeekYear", |local| i64::from(local.date().iso_week_date().year()), Operand::long),
     part!("$isoDayOfWeek", |local| i64::from(local.weekday().to_monday_one_offset())),
     part!("$hour", |local| i64::from(local.hour())),
     part!("$minute", |local| i64::from(local.minute())),
@@ -37,8 +40,8 @@ pub(super) const OPERATORS: &[Operator] = &[
         to_parts,
     ),
     Operator::new("$dateFromParts", Arguments::Special(parse_parts), from_parts),
-    Operator::unary("$tsSecond", |call, value| Ok(Operand::int(timestamp(call, value, 5687301)?.0.into()))),
-    Operator::unary("$tsIncrement", |call, value| Ok(Operand::int(timestamp(call, value, 5687302)?.1.into()))),
+    Operator::unary("$tsSecond", |call, value| Ok(Operand::long(timestamp(call, value, 5687301)?.0.into()))),
+    Operator::unary("$tsIncrement", |call, value| Ok(Operand::long(timestamp(call, value, 5687302)?.1.into()))),
 ];
 
 /// The time zone in an argument; UTC if it is not given, None if it is null.
@@ -91,11 +94,11 @@ fn parse_part(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Resul
     Ok(vec![parser.node(date)?, zone.map_or(Ok(ExpressionNode::Absent), |zone| parser.node(zone))?])
 }
 
-fn part(call: &Call<'_>, part: fn(DateTime) -> i64) -> Result<Operand<'static>> {
+fn part(call: &Call<'_>, part: fn(DateTime) -> i64, made: fn(i64) -> Operand<'static>) -> Result<Operand<'static>> {
     let Some(date) = call.argument(0)?.non_null() else { return Ok(Operand::NULL) };
     let millis = coerced(&date)?;
     let Some(zone) = zone(call, 1)? else { return Ok(Operand::NULL) };
-    Ok(Operand::int(part(zone.local(millis)?)))
+    Ok(made(part(zone.local(millis)?)))
 }
 
 fn timestamp(call: &Call<'_>, value: Operand<'_>, code: i32) -> Result<(u32, u32)> {
@@ -133,7 +136,7 @@ fn to_parts(call: &Call<'_>) -> Result<Operand<'static>> {
         ("millisecond", i64::from(local.millisecond())),
     ];
     let fields = day.into_iter().chain(time);
-    let fields = fields.map(|(name, value)| (name.to_owned(), Value::Number(Number::Int(value))));
+    let fields = fields.map(|(name, value)| (name.to_owned(), Value::Number(Number::int(value))));
     Operand::object(fields.collect())
 }
 

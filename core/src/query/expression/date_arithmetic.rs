@@ -223,7 +223,7 @@ fn difference(call: &Call<'_>) -> Result<Operand<'static>> {
     let unit = unit(call, &unit_name)?;
     let first_day = weekday(call, &first_day)?;
     if let Unit::Hour | Unit::Minute | Unit::Second | Unit::Millisecond = unit {
-        return passed(start, end, unit, &zone).map(Operand::int);
+        return passed(start, end, unit, &zone).map(Operand::long);
     }
     let number = |millis: i64| {
         let local = zone.local(millis)?;
@@ -235,7 +235,7 @@ fn difference(call: &Call<'_>) -> Result<Operand<'static>> {
             _ => day_number(local.date()),
         })
     };
-    Ok(Operand::int(number(end)? - number(start)?))
+    Ok(Operand::long(number(end)? - number(start)?))
 }
 
 /// The number of hours, or shorter units, of the local time that begin between two instants.

@@ -48,10 +48,10 @@ pub(super) fn decimal_power(base: &Decimal, exponent: &Decimal) -> Decimal {
         return Decimal::of_result(representative_base(base).powf(representative_exponent(exponent)));
     };
     if exponent.is_zero() {
-        return Number::Int(1).to_decimal();
+        return Number::int(1).to_decimal();
     }
     if base.is_zero() {
-        return Number::Int(0).to_decimal();
+        return Number::int(0).to_decimal();
     }
     let is_odd = match parity(exponent) {
         None if base.is_negative() => return Decimal::NaN,

@@ -102,9 +102,9 @@ fn value_size(value: &Value) -> usize {
     };
     match value {
         Value::MinKey | Value::MaxKey | Value::Null | Value::Undefined => 0,
-        Value::Number(Number::Int(value)) if i32::try_from(*value).is_ok() => 4,
-        Value::Number(Number::Int(_) | Number::Double(_)) | Value::Long(_) => 8,
         Value::Number(Number::Decimal(_)) => 16,
+        Value::Number(number) if matches!(number, Number::Double(_)) || number.is_long() => 8,
+        Value::Number(_) => 4,
         Value::String(text) | Value::Code(text) | Value::Symbol(text) => string(text),
         Value::Object(fields) => document(fields),
         Value::Array(items) => {

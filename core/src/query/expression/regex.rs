@@ -86,7 +86,7 @@ fn matches(pattern: &Pattern, text: &str, most: usize) -> Result<Vec<Value>> {
             };
             Ok(Value::fixed_object(vec![
                 ("match".to_owned(), Value::String(text[start..end].to_owned())),
-                ("idx".to_owned(), Value::Number(Number::Int(position as i64))),
+                ("idx".to_owned(), Value::Number(Number::int(position as i64))),
                 ("captures".to_owned(), Value::fixed_array(captures.iter().skip(1).map(part).collect())),
             ]))
         })

@@ -27,7 +27,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::numeric("$cosh", |_, x| Ok(continued(x, f64::cosh, real::cosh))),
     Operator::numeric("$tanh", |_, x| Ok(continued(x, f64::tanh, real::tanh))),
     Operator::numeric("$asinh", |_, x| Ok(continued(x, libm::asinh, real::asinh))),
-    Operator::numeric("$acosh", |call, x| match number::compare(x, &Number::Int(1)).is_lt() && !x.is_nan() {
+    Operator::numeric("$acosh", |call, x| match number::compare(x, &Number::int(1)).is_lt() && !x.is_nan() {
         true => Err(out_of_range(call, x, "[1,inf]")),
         false => Ok(continued(x, libm::acosh, real::acosh)),
     }),
@@ -51,8 +51,8 @@ fn finite_only(call: &Call<'_>, number: &Number, double: fn(f64) -> f64, decimal
 
 /// A function that is defined from -1 to 1.
 fn within_1(call: &Call<'_>, number: &Number, double: fn(f64) -> f64, decimal: RealFunction) -> Result<Number> {
-    let is_below = number::compare(number, &Number::Int(-1)).is_lt();
-    if (is_below || number::compare(number, &Number::Int(1)).is_gt()) && !number.is_nan() {
+    let is_below = number::compare(number, &Number::int(-1)).is_lt();
+    if (is_below || number::compare(number, &Number::int(1)).is_gt()) && !number.is_nan() {
         return Err(out_of_range(call, number, "[-1,1]"));
     }
     Ok(continued(number, double, decimal))

@@ -32,7 +32,7 @@ impl Bits {
             Value::Number(mask) => {
                 let mask = mask.as_i64().ok_or_else(|| failed(path, "Expected an integer", mask))?;
                 if mask < 0 {
-                    return Err(failed(path, "Expected a non-negative number in", &Number::Int(mask)));
+                    return Err(failed(path, "Expected a non-negative number in", &Number::int(mask)));
                 }
                 (0..SIGN).filter(|bit| mask >> bit & 1 == 1).collect()
             }

@@ -10,10 +10,8 @@
 //! * [`schema`] is `$jsonSchema`.
 //! * [`violation`] and [`schema_violation`] describe why a document does not match a filter.
 //! * [`strings`] finds fields that a filter compares with strings although they contain dates.
-//! * [`longs`] finds the 64-bit integers that an upsert stores.
 
 mod bits;
-mod longs;
 mod modulo;
 mod side;
 mod types;
@@ -44,7 +42,6 @@ use crate::values::document::raw::{RawArray, RawObject, RawValue};
 use crate::values::document::value::Value;
 use crate::values::key::KeyRanges;
 use crate::values::path::{self, Base};
-use longs::Longs;
 use node::{FilterNode, Test};
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet};
@@ -57,7 +54,6 @@ pub(crate) use violation::Report;
 pub struct Filter {
     root: FilterNode,
     has_expression: bool,
-    longs: Longs,
 }
 
 impl Filter {
@@ -77,7 +73,7 @@ impl Filter {
     pub fn parse_in(json: &serde_json::Value, environment: &Environment) -> Result<Filter> {
         let _evaluation = Evaluation::begin();
         let (root, has_expression) = (parse::filter(json, environment)?, parse::has_expression(json));
-        Ok(Filter { root, has_expression, longs: Longs::of(json) })
+        Ok(Filter { root, has_expression })
     }
 
     /// Reads a filter that a router has sent, with its environment.
@@ -91,7 +87,7 @@ impl Filter {
 
     /// Parses a condition on an array's elements, which are documents. Operators such as `$expr` are not allowed.
     pub(crate) fn of_elements(json: &serde_json::Value, environment: &Environment) -> Result<Filter> {
-        Ok(Filter { root: parse::element_filter(json, environment)?, has_expression: false, longs: Longs::default() })
+        Ok(Filter { root: parse::element_filter(json, environment)?, has_expression: false })
     }
 
     /// True if the filter is `{}`.
@@ -223,12 +219,7 @@ impl Filter {
                 bail!(Kind::NotSingleValueField, "{what}, both paths '{}' and '{}' are matched", pair[0], pair[1]);
             }
         }
-        Ok(self.marked_equalities().map(|(path, value)| (path.to_owned(), value)).collect())
-    }
-
-    /// As [`equalities`](Self::equalities), with 64-bit integers marked, as an upsert stores them.
-    pub(crate) fn marked_equalities(&self) -> impl Iterator<Item = (&str, Value)> {
-        self.equalities().into_iter().map(|(path, value)| (path, self.longs.mark(path, value)))
+        Ok(self.equalities().into_iter().map(|(path, value)| (path.to_owned(), value)).collect())
     }
 
     /// All equalities that every matching document satisfies.

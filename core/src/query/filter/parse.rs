@@ -336,7 +336,7 @@ fn exists(field: Field<'_>, argument: &Json) -> Result<FilterNode> {
     let wanted = match ext_json::from_json(argument)? {
         Value::Null | Value::Undefined => false,
         Value::Bool(wanted) => wanted,
-        number @ Value::Number(_) => number != Value::Number(Number::Int(0)),
+        number @ Value::Number(_) => number != Value::Number(Number::int(0)),
         _ => true,
     };
     let exists = leaf(field.path, Test::Exists);

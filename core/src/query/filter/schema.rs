@@ -119,7 +119,7 @@ const KEYWORDS: &[Keyword] = &[
     ("exclusiveMaximum", |keywords, name| keywords.check_beside(name, "maximum").map(|()| None)),
     ("multipleOf", |keywords, name| {
         let divisor = keywords.number(name)?;
-        if !number::compare(&divisor, &Number::Int(0)).is_gt() {
+        if !number::compare(&divisor, &Number::int(0)).is_gt() {
             bail!(Kind::FailedToParse, "$jsonSchema keyword 'multipleOf' must have a positive value");
         }
         Ok(Some(Rule::MultipleOf(divisor)))
@@ -452,7 +452,7 @@ fn array_in(value: RawValue<'_>, test: impl FnOnce(RawArray<'_>) -> bool) -> boo
 
 fn is_multiple(number: &Number, divisor: &Number) -> bool {
     match (number, divisor) {
-        (Number::Int(a), Number::Int(b)) => a.wrapping_rem(*b) == 0,
+        (Number::Int(a, _), Number::Int(b, _)) => a.wrapping_rem(*b) == 0,
         _ => match (number.to_decimal(), divisor.to_decimal()) {
             (Decimal::Finite(a), Decimal::Finite(b)) if !b.is_zero() => (*a % *b).is_zero(),
             _ => false,

@@ -81,7 +81,7 @@ impl Types {
 
 fn shown(number: &Number) -> String {
     match number {
-        Number::Int(value) => value.to_string(),
+        Number::Int(value, _) => value.to_string(),
         number => number.to_f64().to_string(),
     }
 }

@@ -1,9 +1,10 @@
 //! The columns of an index's b-tree: the keys of a document's values, and the type information that keys lack.
 
 use super::keys::IndexKeys;
-use super::types::{self, Codes, MISSING_BELOW, PLAIN, PRESENT_NULL, UNDEFINED};
+use super::types::{self, Codes, LONG, MISSING_BELOW, PLAIN, PRESENT_NULL, UNDEFINED};
 use crate::error::{Kind, Result, bail, error};
 use crate::values::document::element::Element;
+use crate::values::document::field_order::Keeping;
 use crate::values::document::raw::{RawObject, RawValue};
 use crate::values::document::value::Value;
 use crate::values::document::write;
@@ -97,7 +98,9 @@ impl IndexKeys {
         for (path, _) in &self.fields {
             match path::resolve(document, path) {
                 None => codes.push(types::missing(document, path)),
-                Some(RawValue::Number(number)) if number.scale() == 0 => codes.push(PLAIN),
+                Some(RawValue::Number(number)) if number.scale() == 0 && !number.is_marked_long() => {
+                    codes.push(PLAIN);
+                }
                 Some(value) if self.needs_entries(value) => return Vec::new(),
                 Some(value) => types::of_field(&Element::of(value), &mut codes),
             }
@@ -139,6 +142,8 @@ impl IndexKeys {
         if restored < self.fields.len() {
             return Err(malformed());
         }
+        // Else small longs would be written as ints.
+        let _keeping = Keeping::order_if(types.contains(&LONG));
         write::value(&Value::fixed_object(fields))
     }
 }

@@ -23,6 +23,8 @@ const DECIMAL: u8 = 2;
 const SPECIAL_DECIMAL: u8 = 3;
 /// A double that is negative zero.
 const NEGATIVE_ZERO: u8 = 4;
+/// A long that fits 32 bits.
+pub(super) const LONG: u8 = 5;
 /// A symbol with the key of a string.
 const SYMBOL: u8 = 1;
 /// A whole field that is null; a missing field has the same key.
@@ -53,7 +55,10 @@ pub(super) fn of_field(element: &Element<'_>, codes: &mut Vec<u8>) {
 /// Appends the codes of a value and of the values inside.
 pub(super) fn of_value(element: &Element<'_>, codes: &mut Vec<u8>) {
     match element {
-        Element::Null | Element::String(_) | Element::Number(Number::Int(_)) => codes.push(PLAIN),
+        Element::Null | Element::String(_) => codes.push(PLAIN),
+        Element::Number(number @ Number::Int(..)) => {
+            codes.push(if number.small_long().is_some() { LONG } else { PLAIN });
+        }
         Element::Undefined => codes.push(UNDEFINED),
         Element::Symbol(_) => codes.push(SYMBOL),
         Element::Number(Number::Double(value)) if *value == 0.0 && value.is_sign_negative() => {
@@ -131,6 +136,7 @@ fn typed(number: &Number, codes: &mut Codes<'_>) -> Option<Number> {
     Some(match codes.next() {
         PLAIN => number.clone(),
         DOUBLE => Number::Double(number.to_f64()),
+        LONG => Number::long(number.as_i64()?),
         DECIMAL => {
             let scale = i16::from_be_bytes([codes.next(), codes.next()]);
             Number::Decimal(number.to_decimal_of_scale(scale)?)

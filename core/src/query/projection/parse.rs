@@ -183,7 +183,7 @@ impl<'p> Parser<'p> {
         path::check_field_path(array)?;
         let included = match ext_json::from_json(value) {
             Ok(Value::Bool(included)) => included,
-            Ok(number @ Value::Number(_)) => number != Value::Number(Number::Int(0)),
+            Ok(number @ Value::Number(_)) => number != Value::Number(Number::int(0)),
             _ if ext_json::document(value).is_some() => {
                 bail!(31271, "positional projection cannot be used with an expression or sub object, at {array}")
             }
@@ -296,5 +296,5 @@ fn mode_of(included: bool) -> Mode {
 }
 
 fn is_nonzero(json: &Json) -> Result<bool> {
-    Ok(ext_json::from_json(json)? != Value::Number(Number::Int(0)))
+    Ok(ext_json::from_json(json)? != Value::Number(Number::int(0)))
 }

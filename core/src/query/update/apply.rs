@@ -343,7 +343,7 @@ fn merged<'a>(document: RawObject<'a>, other: RawObject<'a>) -> Part<'a> {
 /// The `_id` in a filter's equalities.
 fn exact_id(filter: &Filter) -> Result<Option<Value>> {
     let mut id = None;
-    for (path, value) in filter.marked_equalities() {
+    for (path, value) in filter.equalities() {
         if path::is_below(path, "_id") {
             bail!(
                 Kind::NotExactValueField,

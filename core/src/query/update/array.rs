@@ -181,7 +181,7 @@ fn is_descending(direction: &Json) -> Result<bool> {
 fn integer(name: &str, argument: &Json) -> Result<i64> {
     let found = value(argument)?;
     match &found {
-        Value::Number(number @ (Number::Int(_) | Number::Double(_))) => number.as_i64(),
+        Value::Number(number @ (Number::Int(..) | Number::Double(_))) => number.as_i64(),
         _ => None,
     }
     .ok_or_else(|| {

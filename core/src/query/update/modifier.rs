@@ -22,15 +22,15 @@ pub(super) enum Modifier {
     /// removed
     Unset,
     /// increased
-    Inc(Amount),
+    Inc(Number),
     /// multiplied
-    Mul(Amount),
+    Mul(Number),
     /// replaced by the value if the existing one is missing, or if its comparison with the value has this result
     Replace(Ordering, Value),
     /// bitwise operations, one after the other
     Bit {
         operations: Vec<(Bitwise, i64)>,
-        /// true if the client gave a `$numberLong` that fits 32 bits
+        /// true if an operand is a long
         is_long: bool,
     },
     /// the time of the update, as a date or a timestamp
@@ -47,14 +47,6 @@ pub(super) enum Modifier {
     Pop(PopSide),
     /// elements removed
     Pull(Pull),
-}
-
-/// A number that is added or multiplied.
-#[derive(Clone, Debug)]
-pub(super) struct Amount {
-    pub number: Number,
-    /// true if the client gave a `$numberLong` that fits 32 bits
-    pub is_long: bool,
 }
 
 /// An operation on bits.
@@ -98,20 +90,18 @@ impl Modifier {
             Modifier::RenameFrom(from) => {
                 context.renamed(from).map_or(UpdateOutcome::Keep, |value| UpdateOutcome::Write(Part::Raw(value)))
             }
-            Modifier::Inc(Amount { number: amount, is_long }) => number(
+            Modifier::Inc(amount) => number(
                 match existing {
                     None => amount.clone(),
                     Some(value) => combine("$inc", name, value, context, |number| number.add(amount))?,
                 },
-                *is_long,
                 existing,
             ),
-            Modifier::Mul(Amount { number: factor, is_long }) => number(
+            Modifier::Mul(factor) => number(
                 match existing {
-                    None => Number::Int(0).multiply(factor)?,
+                    None => Number::int(0).multiply(factor)?,
                     Some(value) => combine("$mul", name, value, context, |number| number.multiply(factor))?,
                 },
-                *is_long,
                 existing,
             ),
             Modifier::Replace(ordering, value) => match existing {
@@ -121,7 +111,8 @@ impl Modifier {
                 _ => UpdateOutcome::Write(Part::Owned(value.clone())),
             },
             Modifier::Bit { operations, is_long } => {
-                number(Number::Int(change_bits(name, existing, operations, context)?), *is_long, existing)
+                let (bits, was_long) = change_bits(name, existing, operations, context)?;
+                number(Number::integer(bits, was_long || *is_long), existing)
             }
             Modifier::CurrentDate { timestamp } => {
                 UpdateOutcome::Write(Part::Owned(current_date(context.now, *timestamp)?))
@@ -145,12 +136,11 @@ fn current_date(now: Option<i64>, timestamp: bool) -> Result<Value> {
     })
 }
 
-/// Writes a number. An integer that fits 32 bits is marked as a 64-bit one if the existing value is marked, or if `is_long`.
-fn number<'a>(number: Number, is_long: bool, existing: Option<RawValue<'_>>) -> UpdateOutcome<'a> {
-    UpdateOutcome::Write(match number {
-        Number::Int(long) if is_marked(existing) && i32::try_from(long).is_ok() => Part::Marked(long),
-        Number::Int(_) if is_long => Part::Owned(Value::Long(number)),
-        number => Part::Owned(Value::Number(number)),
+/// Writes a number. A long that replaces a marked one is marked even where other values are not.
+fn number<'a>(number: Number, existing: Option<RawValue<'_>>) -> UpdateOutcome<'a> {
+    UpdateOutcome::Write(match number.small_long() {
+        Some(long) if is_marked(existing) => Part::Marked(long),
+        _ => Part::Owned(Value::Number(number)),
     })
 }
 
@@ -184,15 +174,16 @@ fn combine(
     })
 }
 
+/// The result of the operations, and whether the existing value is a long.
 fn change_bits(
     name: &str,
     existing: Option<RawValue<'_>>,
     operations: &[(Bitwise, i64)],
     context: &Context<'_>,
-) -> Result<i64> {
-    let bits = match existing.map(Element::of) {
-        None => 0,
-        Some(Element::Number(Number::Int(bits))) => bits,
+) -> Result<(i64, bool)> {
+    let (bits, is_long) = match existing.map(Element::of) {
+        None => (0, false),
+        Some(Element::Number(number @ Number::Int(bits, _))) => (bits, number.is_long()),
         Some(other) => bail!(
             Kind::BadValue,
             "Cannot apply $bit to a value of non-integral type. {{{}}} has the field {name} of non-integer type {}",
@@ -200,11 +191,12 @@ fn change_bits(
             other.type_name()
         ),
     };
-    Ok(operations.iter().fold(bits, |bits, (operation, operand)| match operation {
+    let bits = operations.iter().fold(bits, |bits, (operation, operand)| match operation {
         Bitwise::And => bits & operand,
         Bitwise::Or => bits | operand,
         Bitwise::Xor => bits ^ operand,
-    }))
+    });
+    Ok((bits, is_long))
 }
 
 fn pop<'a>(name: &str, existing: Option<RawValue<'a>>, end: PopSide) -> Result<UpdateOutcome<'a>> {

@@ -5,7 +5,7 @@
 use super::array::{AddToSet, Pull, Push};
 use super::context::filter_of;
 use super::message::show;
-use super::modifier::{Amount, Bitwise, Modifier, PopSide};
+use super::modifier::{Bitwise, Modifier, PopSide};
 use super::storable::{check_names, dollar_prefixed, storable, stored, too_deep, value};
 use super::tree::Tree;
 use crate::budget;
@@ -146,10 +146,9 @@ fn modified_fields<'a>(name: &str, argument: &'a Json) -> Result<&'a Map<String,
     }
 }
 
-fn amount(verb: &str, path: &str, argument: &Json) -> Result<Amount> {
+fn amount(verb: &str, path: &str, argument: &Json) -> Result<Number> {
     match value(argument)? {
-        Value::Number(number) => Ok(Amount { number, is_long: false }),
-        Value::Long(number) => Ok(Amount { number, is_long: true }),
+        Value::Number(number) => Ok(number),
         _ => bail!(Kind::TypeMismatch, "Cannot {verb} with non-numeric argument: {{{path}: {}}}", show(argument)),
     }
 }
@@ -189,7 +188,7 @@ fn bit(argument: &Json) -> Result<Modifier> {
     if operations.is_empty() {
         bail!(Kind::BadValue, "You must pass in at least one bitwise operation. The format is: {FORM}");
     }
-    let is_long = operations.iter().any(|(_, operand)| matches!(operand, Value::Long(_)));
+    let is_long = operations.iter().any(|(_, operand)| matches!(operand, Value::Number(number) if number.is_long()));
     let operations = operations.iter().map(|(name, operand)| {
         let operation = match name.as_str() {
             "and" => Bitwise::And,
@@ -203,7 +202,7 @@ fn bit(argument: &Json) -> Result<Modifier> {
             ),
         };
         match operand {
-            Value::Number(Number::Int(operand)) | Value::Long(Number::Int(operand)) => Ok((operation, *operand)),
+            Value::Number(Number::Int(operand, _)) => Ok((operation, *operand)),
             other => bail!(
                 Kind::BadValue,
                 "The $bit modifier field must be an Integer(32/64 bit); a '{}' is not supported here: {}",

@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 
 /// Reads a value; an error if it nests deeper than [`MAX_DEPTH`].
 pub(super) fn value(json: &Json) -> Result<Value> {
-    if is_shallow(json, MAX_DEPTH) { ext_json::storable(json) } else { Err(too_deep()) }
+    if is_shallow(json, MAX_DEPTH) { ext_json::from_json(json) } else { Err(too_deep()) }
 }
 
 /// Reads a value that can be stored, as jsonb.

@@ -134,9 +134,9 @@ impl Attached<'_> {
                 array.iter().map(|value| self.value(value, levels - 1)).collect::<Result<_>>().map(Part::Array)
             }
             (RawValue::Number(number), Some(0)) => match number.to_number() {
-                long @ Number::Int(_) => {
+                Number::Int(long, _) => {
                     self.advance()?;
-                    Ok(Part::Owned(Value::Long(long)))
+                    Ok(Part::Owned(Value::Number(Number::long(long))))
                 }
                 _ => Err(malformed()),
             },

@@ -67,7 +67,7 @@ impl<'a> Element<'a> {
 
 /// Gives an enum with a variant for each type the method `type_name`.
 macro_rules! impl_type_name {
-    ($of:ty $(, $other:pat => $name:literal,)?) => {
+    ($of:ty) => {
         impl $of {
             /// MongoDB's alias of the type, as `$type` and messages use it: "double", "string", "object" …
             pub fn type_name(&self) -> &'static str {
@@ -90,7 +90,6 @@ macro_rules! impl_type_name {
                     Self::CodeWithScope(..) => "javascriptWithScope",
                     Self::Symbol(_) => "symbol",
                     Self::MaxKey => "maxKey",
-                    $($other => $name,)?
                 }
             }
         }
@@ -145,7 +144,7 @@ fn extended(object: RawObject<'_>) -> Option<Element<'_>> {
         ("$timestamp", RawValue::Object(value)) => {
             let [RawValue::Number(t), RawValue::Number(i)] = pair(value, "t", "i")? else { return None };
             let part = |number: Number| match number {
-                Number::Int(value) => u32::try_from(value).ok(),
+                Number::Int(value, _) => u32::try_from(value).ok(),
                 _ => None,
             };
             Some(Element::Timestamp(part(t.to_number())?, part(i.to_number())?))
@@ -198,5 +197,5 @@ pub(super) fn special_double(value: &str) -> Option<f64> {
 }
 
 fn is_one(value: RawValue<'_>) -> bool {
-    matches!(value, RawValue::Number(number) if matches!(number.to_number(), Number::Int(1)))
+    matches!(value, RawValue::Number(number) if matches!(number.to_number(), Number::Int(1, _)))
 }

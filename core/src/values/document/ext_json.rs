@@ -5,7 +5,6 @@
 //! Source: MongoDB's Extended JSON v2 specification.
 
 use super::element::special_double;
-use super::field_order::keeps_order;
 use super::nested::Nested;
 use super::number::{Decimal, Number, is_numeric};
 use super::text;
@@ -23,41 +22,6 @@ use std::borrow::Cow;
 /// `FailedToParse` for a malformed extended value such as `{"$oid": "xyz"}`, `DocumentTooDeep`.
 pub fn from_json(json: &Json) -> Result<Value> {
     read(json, 0)
-}
-
-/// As [`from_json`], for a value that is to be stored. If [`keeps_order`], a `$numberLong` that fits 32 bits is marked.
-///
-/// # Errors
-/// As [`from_json`].
-pub fn storable(json: &Json) -> Result<Value> {
-    let value = from_json(json)?;
-    Ok(if keeps_order() { marked(json, value) } else { value })
-}
-
-fn marked(json: &Json, value: Value) -> Value {
-    budget::step();
-    match (json, value) {
-        (Json::Object(fields), Value::Number(Number::Int(long)))
-            if fields.contains_key("$numberLong") && i32::try_from(long).is_ok() =>
-        {
-            Value::Long(Number::Int(long))
-        }
-        (Json::Object(fields), Value::Object(values)) => {
-            let field = |(json, (name, value))| (name, marked(json, value));
-            Value::fixed_object(fields.values().zip(values).map(field).collect())
-        }
-        (Json::Object(fields), Value::CodeWithScope(code, scope)) => match fields
-            .get("$scope")
-            .map(|scope_json| marked(scope_json, Value::fixed_object(scope.iter().cloned().collect())))
-        {
-            Some(Value::Object(scope)) => Value::CodeWithScope(code, Box::new(scope)),
-            _ => Value::CodeWithScope(code, scope),
-        },
-        (Json::Array(items), Value::Array(values)) => {
-            Value::fixed_array(items.iter().zip(values).map(|(json, value)| marked(json, value)).collect())
-        }
-        (_, value) => value,
-    }
 }
 
 /// Names that begin a value of an extended type instead of a document.
@@ -101,26 +65,38 @@ pub fn is_document(fields: &Map<String, Json>) -> bool {
 }
 
 /// Writes a value as relaxed Extended JSON, the form that is stored and returned to clients. A double with an integral value keeps
-/// its fraction (`5.0`); negative zero, which jsonb lacks, is an extended value like NaN.
+/// its fraction (`5.0`); negative zero, which jsonb lacks, is an extended value like NaN. A long that fits 32 bits looks like an int.
 pub fn to_json(value: &Value) -> Json {
+    json_of(value, false)
+}
+
+/// As [`to_json`], but a long that fits 32 bits is a `$numberLong`: for values that are read again, by [`from_json`].
+pub fn to_typed_json(value: &Value) -> Json {
+    json_of(value, true)
+}
+
+fn json_of(value: &Value, typed: bool) -> Json {
     match value {
         Value::Null => Json::Null,
-        Value::Number(Number::Int(value)) => Json::from(*value),
+        Value::Number(number) if typed && number.small_long().is_some() => {
+            json!({"$numberLong": number.small_long().unwrap_or_default().to_string()})
+        }
+        Value::Number(Number::Int(value, _)) => Json::from(*value),
         Value::Number(Number::Double(value)) if is_numeric(*value) => Json::from(*value),
         Value::String(value) => Json::String(value.clone()),
         Value::Object(fields) => {
-            Json::Object(fields.iter().map(|(name, value)| (name.clone(), to_json(value))).collect())
+            Json::Object(fields.iter().map(|(name, value)| (name.clone(), json_of(value, typed))).collect())
         }
-        Value::Array(items) => Json::Array(items.iter().map(to_json).collect()),
+        Value::Array(items) => Json::Array(items.iter().map(|item| json_of(item, typed)).collect()),
         Value::Bool(value) => Json::Bool(*value),
-        extended => relaxed(extended).as_ref().map_or(Json::Null, to_json),
+        extended => relaxed(extended).as_ref().map_or(Json::Null, |value| json_of(value, typed)),
     }
 }
 
 /// Converts a value of an extended type into an object in relaxed form; None for types that JSON has itself.
 pub(super) fn relaxed(value: &Value) -> Option<Value> {
     let string = |text: &str| Value::String(text.to_owned());
-    let integer = |value: u32| Value::Number(Number::Int(i64::from(value)));
+    let integer = |value: u32| Value::Number(Number::int(i64::from(value)));
     let object = |key: &str, value: Value| Value::fixed_object(vec![(key.to_owned(), value)]);
     let two = |first: &str, one: Value, second: &str, other: Value| {
         Value::fixed_object(vec![(first.to_owned(), one), (second.to_owned(), other)])
@@ -128,12 +104,11 @@ pub(super) fn relaxed(value: &Value) -> Option<Value> {
     let object_id = |id: &[u8; 12]| object("$oid", Value::String(hex::encode(id)));
     Some(match value {
         Value::Null
-        | Value::Number(Number::Int(_))
+        | Value::Number(Number::Int(..))
         | Value::String(_)
         | Value::Object(_)
         | Value::Array(_)
         | Value::Bool(_) => return None,
-        Value::Long(number) => object("$numberLong", Value::String(number.as_i64().unwrap_or_default().to_string())),
         Value::Number(Number::Double(value)) if is_numeric(*value) => return None,
         Value::Number(Number::Double(value)) => object(
             "$numberDouble",
@@ -187,7 +162,7 @@ fn read(json: &Json, depth: usize) -> Result<Value> {
         Json::Null => Value::Null,
         Json::Bool(value) => Value::Bool(*value),
         Json::Number(number) => Value::Number(match number.as_i64() {
-            Some(integer) => Number::Int(integer),
+            Some(integer) => Number::int(integer),
             None => Number::Double(number.as_f64().unwrap_or(f64::NAN)),
         }),
         Json::String(value) => Value::String(value.clone()),
@@ -211,8 +186,8 @@ type Reader = fn(&Json) -> Option<Value>;
 const TYPES: &[(&str, Reader)] = &[
     ("$oid", |json| object_id(json).map(Value::ObjectId)),
     ("$symbol", |json| Some(Value::Symbol(json.as_str()?.to_owned()))),
-    ("$numberInt", |json| Some(Value::Number(Number::Int(integer::<i32>(json)?.into())))),
-    ("$numberLong", |json| Some(Value::Number(Number::Int(integer(json)?)))),
+    ("$numberInt", |json| Some(Value::Number(Number::int(integer::<i32>(json)?.into())))),
+    ("$numberLong", |json| Some(Value::Number(Number::long(integer(json)?)))),
     ("$numberDouble", |json| Some(Value::Number(Number::Double(double(json.as_str()?)?)))),
     ("$numberDecimal", |json| Some(Value::Number(Number::Decimal(Decimal::parse(json.as_str()?).ok()?)))),
     ("$binary", |json| {

@@ -5,7 +5,7 @@
 //! jsonb's text. It is a number for each field, its position in jsonb, of one byte if there are at most 256 fields, else of two or
 //! four, little-endian. An object whose fields are in jsonb's order has none. Nothing but output reads it.
 //!
-//! Integers of 64 bits that fit 32 bits are marked in a similar way: see [`numeric`](super::numeric).
+//! Longs that fit 32 bits are marked in a similar way: see [`numeric`](super::numeric). Reading a number gives its type.
 //!
 //! [`Keeping`] says whether documents that are written keep order and marks. [`detached`](super::detached) separates them from a document
 //! that is sent as text.

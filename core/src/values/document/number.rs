@@ -9,16 +9,25 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// A number. A numeric of jsonb is `Int` if it has no decimals and fits 64 bits (int or long by its size), otherwise `Double`. NaN
-/// and the infinities are `Double`, too; `{"$numberDecimal": …}` is `Decimal`.
+/// A number. A numeric of jsonb is `Int` if it has no decimals and fits 64 bits, otherwise `Double`. NaN and the infinities are `Double`,
+/// too; `{"$numberDecimal": …}` is `Decimal`.
 #[derive(Clone, Debug)]
 pub enum Number {
-    /// int (fits 32 bits) or long
-    Int(i64),
+    /// int or long
+    Int(i64, Width),
     /// double
     Double(f64),
     /// decimal128
     Decimal(Decimal),
+}
+
+/// The type of an integer. Only results and documents show it: numbers of all types are compared by value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Width {
+    /// int if the value fits 32 bits, else long
+    BySize,
+    /// long
+    Long,
 }
 
 /// A decimal128's value; its exponent (trailing zeros) is kept for printing, and ignored in comparison. Negative zero
@@ -278,11 +287,44 @@ pub(crate) fn is_numeric(value: f64) -> bool {
 }
 
 impl Number {
+    /// An int, or a long if the value does not fit 32 bits: the type of most results.
+    #[inline]
+    pub fn int(value: i64) -> Number {
+        Number::Int(value, Width::BySize)
+    }
+
+    /// A long.
+    #[inline]
+    pub fn long(value: i64) -> Number {
+        Number::Int(value, Width::Long)
+    }
+
+    /// A long if `is_long`, else as [`int`](Self::int).
+    #[inline]
+    pub fn integer(value: i64, is_long: bool) -> Number {
+        Number::Int(value, if is_long { Width::Long } else { Width::BySize })
+    }
+
+    /// True for a long.
+    #[inline]
+    pub fn is_long(&self) -> bool {
+        matches!(self, Number::Int(value, width) if *width == Width::Long || i32::try_from(*value).is_err())
+    }
+
+    /// The value of a long that fits 32 bits, so that only its mark distinguishes it from an int.
+    #[inline]
+    pub fn small_long(&self) -> Option<i64> {
+        match self {
+            Number::Int(value, Width::Long) if i32::try_from(*value).is_ok() => Some(*value),
+            _ => None,
+        }
+    }
+
     /// MongoDB's alias of the type.
     pub fn type_name(&self) -> &'static str {
         match self {
-            Number::Int(value) if i32::try_from(*value).is_ok() => "int",
-            Number::Int(_) => "long",
+            Number::Int(..) if self.is_long() => "long",
+            Number::Int(..) => "int",
             Number::Double(_) => "double",
             Number::Decimal(_) => "decimal",
         }
@@ -291,7 +333,7 @@ impl Number {
     /// The nearest double.
     pub fn to_f64(&self) -> f64 {
         match self {
-            Number::Int(value) => *value as f64,
+            Number::Int(value, _) => *value as f64,
             Number::Double(value) => *value,
             Number::Decimal(value) => value.to_f64(),
         }
@@ -300,7 +342,7 @@ impl Number {
     /// True for zero, of any type and sign.
     pub(crate) fn is_zero(&self) -> bool {
         match self {
-            Number::Int(value) => *value == 0,
+            Number::Int(value, _) => *value == 0,
             Number::Double(value) => *value == 0.0,
             Number::Decimal(Decimal::Finite(value)) => value.is_zero(),
             Number::Decimal(_) => false,
@@ -310,7 +352,7 @@ impl Number {
     /// True for NaN, double or decimal.
     pub fn is_nan(&self) -> bool {
         match self {
-            Number::Int(_) => false,
+            Number::Int(..) => false,
             Number::Double(value) => value.is_nan(),
             Number::Decimal(value) => matches!(value, Decimal::NaN),
         }
@@ -334,7 +376,7 @@ impl Number {
     /// The value if it is a 64-bit integer, in any of the types.
     pub fn as_i64(&self) -> Option<i64> {
         match self {
-            Number::Int(value) => Some(*value),
+            Number::Int(value, _) => Some(*value),
             Number::Double(value) => {
                 let fits = value.fract() == 0.0 && (-TWO_POW_63..TWO_POW_63).contains(value);
                 fits.then_some(*value as i64)
@@ -344,7 +386,7 @@ impl Number {
         }
     }
 
-    /// The sum, in the wider of the two types: int grows into long; anything with a double is a double, with a decimal
+    /// The sum, in the wider of the two types: int grows into long, and a long stays one; anything with a double is a double, with a decimal
     /// a decimal.
     ///
     /// # Errors
@@ -364,7 +406,7 @@ impl Number {
     /// The value as a decimal128; a double keeps 15 digits.
     pub(crate) fn to_decimal(&self) -> Decimal {
         match self {
-            Number::Int(value) => Decimal::Finite(Box::new(BigDecimal::from(*value))),
+            Number::Int(value, _) => Decimal::Finite(Box::new(BigDecimal::from(*value))),
             Number::Double(value) => Decimal::of_f64(*value),
             Number::Decimal(value) => value.clone(),
         }
@@ -378,7 +420,7 @@ impl Number {
     /// The exact value; None for NaN and the infinities.
     pub(crate) fn exact(&self) -> Option<BigDecimal> {
         match self {
-            Number::Int(value) => Some(BigDecimal::from(*value)),
+            Number::Int(value, _) => Some(BigDecimal::from(*value)),
             Number::Double(value) => BigDecimal::try_from(*value).ok(),
             Number::Decimal(Decimal::Finite(value)) => Some((**value).clone()),
             Number::Decimal(_) => None,
@@ -392,7 +434,7 @@ impl Number {
         let nearest = self.to_f64();
         match self {
             Number::Double(_) => (nearest, true),
-            Number::Int(value) => {
+            Number::Int(value, _) => {
                 let back = nearest as i128;
                 let value = i128::from(*value);
                 let beyond = back.unsigned_abs() > value.unsigned_abs();
@@ -419,7 +461,7 @@ fn toward_zero(value: f64) -> f64 {
 /// Compares by value across the types; NaN equals NaN and is below every other number.
 pub fn compare(a: &Number, b: &Number) -> Ordering {
     match (a, b) {
-        (Number::Int(a), Number::Int(b)) => a.cmp(b),
+        (Number::Int(a, _), Number::Int(b, _)) => a.cmp(b),
         (Number::Double(a), Number::Double(b)) => compare_f64(*a, *b),
         _ => {
             // Rounding to the nearest double keeps the order, so only equal doubles need a closer look.
@@ -432,8 +474,8 @@ pub fn compare(a: &Number, b: &Number) -> Ordering {
 /// Compares numbers that round to the same double.
 fn compare_exact(a: &Number, b: &Number, nearest: f64) -> Ordering {
     match (a, b) {
-        (Number::Int(a), Number::Double(b)) => i128::from(*a).cmp(&(*b as i128)),
-        (Number::Double(a), Number::Int(b)) => (*a as i128).cmp(&i128::from(*b)),
+        (Number::Int(a, _), Number::Double(b)) => i128::from(*a).cmp(&(*b as i128)),
+        (Number::Double(a), Number::Int(b, _)) => (*a as i128).cmp(&i128::from(*b)),
         _ => match (a.exact(), b.exact()) {
             (Some(a), Some(b)) => a.cmp(&b),
             (None, None) => Ordering::Equal,
@@ -458,11 +500,14 @@ fn combine(
     decimals: impl Fn(&BigDecimal, &BigDecimal) -> BigDecimal,
 ) -> Result<Number> {
     match (a, b) {
-        (Number::Int(a), Number::Int(b)) => integers(*a, *b).map(Number::Int).ok_or_else(|| {
-            let message = "Failed to apply $inc operations to current value";
-            error!(Kind::BadValue, "{message}: the result of {a} and {b} exceeds 64 bits")
-                .with_hint("Use a double or a decimal, such as {\"$numberDecimal\": \"1\"}.")
-        }),
+        (Number::Int(x, _), Number::Int(y, _)) => match integers(*x, *y) {
+            Some(value) => Ok(Number::integer(value, are_long(a, b))),
+            None => {
+                let message = "Failed to apply $inc operations to current value";
+                Err(error!(Kind::BadValue, "{message}: the result of {x} and {y} exceeds 64 bits")
+                    .with_hint("Use a double or a decimal, such as {\"$numberDecimal\": \"1\"}."))
+            }
+        },
         (Number::Decimal(_), _) | (_, Number::Decimal(_)) => {
             Ok(Number::Decimal(match (a.to_decimal(), b.to_decimal()) {
                 (Decimal::Finite(a), Decimal::Finite(b)) => Decimal::rounded(decimals(&a, &b)),
@@ -496,6 +541,12 @@ pub(crate) fn finite(number: &Number) -> Option<BigDecimal> {
     }
 }
 
+/// True if one of the numbers is a long.
+pub(crate) fn are_long(left: &Number, right: &Number) -> bool {
+    left.is_long() || right.is_long()
+}
+
+/// True if one of the numbers is a decimal.
 pub(crate) fn are_decimal(left: &Number, right: &Number) -> bool {
     matches!(left, Number::Decimal(_)) || matches!(right, Number::Decimal(_))
 }
@@ -624,8 +675,8 @@ mod tests {
             Number::Double(f64::NEG_INFINITY),
             decimal("-9E6144"),
             Number::Double(f64::MIN),
-            Number::Int(i64::MIN),
-            Number::Int(i64::MIN + 1),
+            Number::int(i64::MIN),
+            Number::int(i64::MIN + 1),
             Number::Double(-0.1),
             decimal("-0.1"),
             decimal("-1E-6176"),
@@ -635,9 +686,9 @@ mod tests {
             decimal("0.1"),
             Number::Double(0.1),
             Number::Double(9007199254740992.0),
-            Number::Int(9007199254740993),
+            Number::int(9007199254740993),
             decimal("9007199254740993.5"),
-            Number::Int(i64::MAX),
+            Number::int(i64::MAX),
             Number::Double(9223372036854775808.0),
             Number::Double(f64::MAX),
             decimal("1E309"),
@@ -648,7 +699,7 @@ mod tests {
                 assert_eq!(compare(a, b), i.cmp(&j), "{a:?} {b:?}");
             }
         }
-        assert_eq!(compare(&Number::Int(2), &decimal("2.00")), Ordering::Equal);
+        assert_eq!(compare(&Number::int(2), &decimal("2.00")), Ordering::Equal);
         assert_eq!(compare(&Number::Double(-0.0), &decimal("0E+5")), Ordering::Equal);
         assert_eq!(compare(&Number::Double(f64::NAN), &decimal("NaN")), Ordering::Equal);
         assert_eq!(compare(&Number::Double(f64::INFINITY), &decimal("Infinity")), Ordering::Equal);
@@ -656,18 +707,18 @@ mod tests {
 
     #[test]
     fn arithmetic_promotes() {
-        assert_eq!(Number::Int(i64::from(i32::MAX)).add(&Number::Int(1)).unwrap().type_name(), "long");
-        assert_eq!(Number::Int(1).add(&Number::Double(0.5)).unwrap().to_f64(), 1.5);
+        assert_eq!(Number::int(i64::from(i32::MAX)).add(&Number::int(1)).unwrap().type_name(), "long");
+        assert_eq!(Number::int(1).add(&Number::Double(0.5)).unwrap().to_f64(), 1.5);
         let Number::Decimal(sum) = decimal("0.10").add(&Number::Double(0.2)).unwrap() else { panic!("no decimal") };
         assert_eq!(sum.to_string(), "0.300000000000000");
-        let Number::Decimal(product) = decimal("1E6144").multiply(&Number::Int(10)).unwrap() else {
+        let Number::Decimal(product) = decimal("1E6144").multiply(&Number::int(10)).unwrap() else {
             panic!("no decimal")
         };
         assert_eq!(product.to_string(), "Infinity");
         let Number::Decimal(tiny) = decimal("1E-6176").multiply(&decimal("0.1")).unwrap() else { panic!("no decimal") };
         assert_eq!(tiny.to_string(), "0E-6176");
         assert!(decimal("Infinity").add(&decimal("-Infinity")).unwrap().is_nan());
-        let overflow = Number::Int(i64::MAX).add(&Number::Int(1)).unwrap_err();
+        let overflow = Number::int(i64::MAX).add(&Number::int(1)).unwrap_err();
         assert_eq!(overflow.kind, Kind::BadValue);
         assert!(overflow.message.starts_with("Failed to apply $inc operations to current value"));
     }

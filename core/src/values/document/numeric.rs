@@ -121,7 +121,8 @@ impl RawNumeric<'_> {
             if parts.scale == 0
                 && let Some(integer) = integer(&parts)
             {
-                return Number::Int(integer);
+                // Only `push_long` writes integers in the long form.
+                return Number::integer(integer, self.header() & SIGN_MASK != SHORT);
             }
             return Number::Double(double(&parts));
         }

@@ -22,8 +22,6 @@ pub enum Value {
     Undefined,
     Null,
     Number(Number),
-    /// an integer that is to be stored as one of 64 bits although it may fit 32; only in values that are read to be stored
-    Long(Number),
     String(String),
     Object(Fields),
     Array(Items),
@@ -90,7 +88,7 @@ impl Child for (String, Value) {
     }
 }
 
-impl_type_name!(Value, Value::Long(_) => "long",);
+impl_type_name!(Value);
 
 impl Value {
     /// An array.

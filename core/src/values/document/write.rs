@@ -6,7 +6,7 @@
 
 use super::element::Element;
 use super::field_order::{self, FieldOrder, Keeping, keeps_order};
-use super::number::{Number, is_numeric};
+use super::number::{Number, Width, is_numeric};
 use super::raw::{
     ENTRY_CONTAINER, ENTRY_FALSE, ENTRY_HAS_OFFSET, ENTRY_LENGTH_MASK, ENTRY_NULL, ENTRY_NUMERIC, ENTRY_STRING,
     ENTRY_TRUE, ENTRY_TYPE_MASK, FLAG_ARRAY, FLAG_OBJECT, FLAG_SCALAR, LEAST_LEVEL, OFFSET_STRIDE, RawObject, RawValue,
@@ -152,8 +152,7 @@ fn is_scalar(node: WriteNode<'_>) -> bool {
     match node {
         WriteNode::Part(Part::Raw(raw)) => !matches!(raw, RawValue::Array(_) | RawValue::Object(_)),
         WriteNode::Value(value) | WriteNode::Part(Part::Owned(value)) => match value {
-            Value::Null | Value::Bool(_) | Value::String(_) | Value::Number(Number::Int(_)) => true,
-            Value::Long(_) => true,
+            Value::Null | Value::Bool(_) | Value::String(_) | Value::Number(Number::Int(..)) => true,
             Value::Number(Number::Double(value)) => is_numeric(*value),
             _ => false,
         },
@@ -272,23 +271,18 @@ fn write_value(value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<u32> {
     Ok(match value {
         Value::Null => ENTRY_NULL,
         Value::Bool(value) => bool_entry(*value),
-        Value::Number(Number::Int(value)) => {
+        Value::Number(Number::Int(value, width)) => {
             let start = pad(out);
-            numeric::push_i64(*value, out);
+            if *width == Width::Long && keeps_order() {
+                numeric::push_long(*value, out);
+            } else {
+                numeric::push_i64(*value, out);
+            }
             entry(ENTRY_NUMERIC, start, out)?
         }
         Value::Number(Number::Double(value)) if is_numeric(*value) => {
             let start = pad(out);
             numeric::push_f64(*value, out);
-            entry(ENTRY_NUMERIC, start, out)?
-        }
-        Value::Long(Number::Int(value)) => {
-            let start = pad(out);
-            if keeps_order() {
-                numeric::push_long(*value, out)
-            } else {
-                numeric::push_i64(*value, out)
-            }
             entry(ENTRY_NUMERIC, start, out)?
         }
         Value::String(value) => write_string(value, out)?,

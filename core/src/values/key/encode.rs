@@ -250,7 +250,7 @@ impl<'a> Decoder<'_, 'a> {
 
     fn rest(&mut self, class: u8, levels: usize) -> Option<Value> {
         Some(match class {
-            HASH => Value::Number(Number::Int(self.ordered()?)),
+            HASH => Value::Number(Number::int(self.ordered()?)),
             class if class == Class::MinKey as u8 => Value::MinKey,
             class if class == Class::Null as u8 => Value::Null,
             class if class == Class::Number as u8 => Value::Number(self.number()?),
@@ -367,13 +367,13 @@ impl<'a> Decoder<'_, 'a> {
         }
         let decimal = BigDecimal::new(if negative { -digits } else { digits }, count - exponent).normalized();
         let number = Number::Decimal(Decimal::Finite(Box::new(decimal)));
-        Some(number.as_i64().map_or(number, Number::Int))
+        Some(number.as_i64().map_or(number, Number::int))
     }
 }
 
 /// The number of an exact double: an integral value decodes as int or long, its most frequent type.
 fn integer_or_double(value: f64) -> Number {
-    Number::Double(value).as_i64().map_or(Number::Double(value), Number::Int)
+    Number::Double(value).as_i64().map_or(Number::Double(value), Number::int)
 }
 
 /// The 64-bit hash of a value for hashed sharding: xxHash (seed 0) of its encoding, as a signed integer.

@@ -28,7 +28,7 @@ fn class(value: &Value) -> i32 {
         Value::MinKey => -1,
         Value::Undefined => 0,
         Value::Null => 5,
-        Value::Number(_) | Value::Long(_) => 10,
+        Value::Number(_) => 10,
         Value::String(_) | Value::Symbol(_) => 15,
         Value::Object(_) => 20,
         Value::Array(_) => 25,
@@ -54,7 +54,7 @@ fn add(md5: &mut Md5, value: &Value, name: Option<&str>) {
     }
     match value {
         Value::MinKey | Value::MaxKey | Value::Undefined | Value::Null => {}
-        Value::Number(number) | Value::Long(number) => md5.update(integer(number).to_le_bytes()),
+        Value::Number(number) => md5.update(integer(number).to_le_bytes()),
         Value::String(text) | Value::Symbol(text) | Value::Code(text) => add_string(md5, text),
         Value::Object(fields) => add_fields(md5, fields.iter().map(|(name, value)| (name.as_str(), value))),
         Value::Array(items) => {

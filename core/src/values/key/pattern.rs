@@ -150,7 +150,7 @@ impl KeyPattern {
                 Some((name, _)) => return Err(self.not_in_pattern(name)),
             };
             match (kind, &value) {
-                (FieldKind::Hashed, Value::Number(Number::Int(hash))) => encode_hash(*hash, &mut bound),
+                (FieldKind::Hashed, Value::Number(Number::Int(hash, _))) => encode_hash(*hash, &mut bound),
                 (FieldKind::Ranged, Value::Array(_) | Value::Undefined) => {
                     bail!(Kind::BadValue, "The bound of '{path}' cannot be of type {}", value.type_name());
                 }

@@ -8,7 +8,7 @@ use crate::query::operand::Operand;
 use crate::query::sort::Sort;
 use crate::values::collation::Collator;
 use crate::values::document::ext_json;
-use crate::values::document::number::Number;
+use crate::values::document::number::{Number, Width};
 use crate::values::document::raw::{self, RawObject};
 use crate::values::document::value::Value;
 use crate::values::document::write;
@@ -121,7 +121,8 @@ impl Accumulating {
         match &self.input {
             ArgumentValue::Nothing => true,
             ArgumentValue::Value(expression) => {
-                self.operator.name == SUM && matches!(expression.constant(), Some(Value::Number(Number::Int(1))))
+                self.operator.name == SUM
+                    && matches!(expression.constant(), Some(Value::Number(Number::Int(1, Width::BySize))))
             }
             ArgumentValue::Sorted(..) => false,
         }
@@ -196,7 +197,7 @@ const SUM: &str = "$sum";
 pub(in crate::query::stage) fn accumulated_count(count: u64) -> Result<Accumulation> {
     let mut state = Accumulation::begin(accumulator::find(SUM)?, &Parameters::default(), None);
     let count = i64::try_from(count).unwrap_or(i64::MAX);
-    state.add_operand(Operand::Made(Value::Number(Number::Int(count))))?;
+    state.add_operand(Operand::Made(Value::Number(Number::int(count))))?;
     Ok(state)
 }
 

@@ -52,7 +52,7 @@ impl<'s, S: LocalDocuments<'s>> Attached<'s, S> {
         if results.advance()? {
             *count += 1;
             let made = write::document(&with(local, &self.target.path, Some(Part::Raw(raw::root(results.bytes())))))?;
-            self.made = indexed(made, unwound, Value::Number(Number::Int(position)))?;
+            self.made = indexed(made, unwound, Value::Number(Number::long(position)))?;
             return Ok(true);
         }
         let is_kept = position == 0 && unwound.preserves;

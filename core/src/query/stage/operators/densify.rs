@@ -357,7 +357,7 @@ fn parse_range(range: &Map<String, Json>) -> Result<(Step, Bounds)> {
     };
     let bounds = required(range, "$densify.range", "bounds")?;
     ensure!(
-        number::compare(&step, &Number::Int(0)).is_gt(),
+        number::compare(&step, &Number::int(0)).is_gt(),
         5733401,
         "The step parameter in a range statement must be a strictly positive numeric value"
     );

@@ -71,11 +71,11 @@ impl Granularity {
         let mut power = in_type_of(number, 1.0);
         let mut series = scaled(&base, &power)?;
         while !series.last().is_none_or(is_above) {
-            power = power.multiply(&Number::Int(10))?;
+            power = power.multiply(&Number::int(10))?;
             series = scaled(&base, &power)?;
         }
         while let Some(first) = series.first().filter(|first| is_above(first)).cloned() {
-            power = quotient(&power, &Number::Int(10));
+            power = quotient(&power, &Number::int(10));
             series = scaled(&base, &power)?;
             if !series.last().is_some_and(is_above) {
                 return Ok(first);
@@ -98,12 +98,12 @@ impl Granularity {
         let mut power = in_type_of(number, 1.0);
         let mut series = scaled(&base, &power)?;
         while !series.first().is_none_or(is_below) {
-            power = quotient(&power, &Number::Int(10));
+            power = quotient(&power, &Number::int(10));
             series = scaled(&base, &power)?;
         }
         // The power is 0 if the number is less than all doubles of the series.
         while let Some(last) = series.last().filter(|last| is_below(last)).cloned() {
-            power = power.multiply(&Number::Int(10))?;
+            power = power.multiply(&Number::int(10))?;
             series = scaled(&base, &power)?;
             if power.to_f64() == 0.0 || !series.first().is_some_and(is_below) {
                 return Ok(last);
@@ -132,7 +132,7 @@ fn progression(part: i32, parts: i32) -> i64 {
 }
 
 fn scaled(base: &[i64], power: &Number) -> Result<Vec<Number>> {
-    base.iter().map(|number| Number::Int(*number).multiply(power)).collect()
+    base.iter().map(|number| Number::int(*number).multiply(power)).collect()
 }
 
 /// Returns the value as a decimal if the number is one, otherwise as a double.

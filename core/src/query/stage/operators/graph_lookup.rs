@@ -184,7 +184,7 @@ impl Searching<'_> {
                     let made = match &stage.depth_field {
                         None => other.to_vec(),
                         Some(path) => {
-                            let depth = Part::Owned(Value::Number(Number::Int(depth)));
+                            let depth = Part::Owned(Value::Number(Number::long(depth)));
                             write::document(&with(object, path, Some(depth)))?
                         }
                     };

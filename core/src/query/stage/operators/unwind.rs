@@ -91,7 +91,7 @@ impl Unwinding<'_> {
             None => self.made = write::document(&with(document, path, Some(Part::Raw(element))))?,
         }
         self.is_made = true;
-        if let Some(indexed) = self.indexed(&self.made, Value::Number(Number::Int(position as i64)))? {
+        if let Some(indexed) = self.indexed(&self.made, Value::Number(Number::long(position as i64)))? {
             self.made = indexed;
         }
         self.next = Some(Next { field, element: position + 1 });

@@ -111,7 +111,7 @@ impl Merging {
 
 /// Returns an expression whose result is the value.
 fn literal(value: &Value) -> Json {
-    json!({"$literal": ext_json::to_json(value)})
+    json!({"$literal": ext_json::to_typed_json(value)})
 }
 
 impl WhenMatched {

@@ -3,7 +3,7 @@
 //!
 //! RULE: a field whose name begins a value of Extended JSON, such as `$oid`, is refused: as JSON it would be another value.
 
-use super::super::ext_json::{self, to_json};
+use super::super::ext_json::{self, to_json, to_typed_json};
 use super::super::nested::Nested;
 use super::super::number::{Decimal, Number};
 use super::super::value::Value;
@@ -101,11 +101,11 @@ trait Target: Copy {
     fn code_with_scope(self, code: &str, scope: Self::Fields) -> Result<Self::Output>;
 }
 
-/// Where 64-bit integers that fit 32 bits are read as `{"$numberLong": …}`: in values that a command stores. Everywhere else a plain number
-/// is expected.
+/// Where 64-bit integers that fit 32 bits are read as `{"$numberLong": …}`: in values that a command stores, and in expressions. Everywhere
+/// else a plain number is expected, whose type makes no difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Longs {
-    /// the command: `updates`, `ops` and `update` may have such values
+    /// the command: pipelines, variables, `updates`, `ops` and `update` may have such values
     InCommand,
     /// an operation of a command
     InOperation,
@@ -124,12 +124,16 @@ impl Longs {
     fn within(self, name: &str, kind: u8) -> Self {
         match self {
             Self::InCommand if matches!(name, "updates" | "ops") => Self::InOperation,
+            Self::InCommand if matches!(name, "pipeline" | "let") => Self::Everywhere,
             Self::InCommand if name == "update" && kind == DOCUMENT => Self::InUpdate,
+            Self::InCommand if name == "update" => Self::Everywhere,
             Self::InCommand if name == "query" => Self::InFilter,
             Self::InOperation if matches!(name, "q" | "filter") => Self::InFilter,
             Self::InFilter if !name.starts_with('$') || matches!(name, "$and" | "$eq") => Self::InFilter,
             Self::InOperation if matches!(name, "u" | "updateMods") && kind == DOCUMENT => Self::InUpdate,
-            Self::InOperation if name == "document" => Self::Everywhere,
+            Self::InOperation if matches!(name, "u" | "updateMods" | "document" | "c" | "constants") => {
+                Self::Everywhere
+            }
             Self::InUpdate if STORING.split(' ').any(|operator| operator == name) || !name.starts_with('$') => {
                 Self::Everywhere
             }
@@ -157,9 +161,7 @@ impl<B: Builder> Target for Plain<B> {
     fn scalar(self, value: Value) -> B::Output {
         self.builder.scalar(match value {
             Value::String(text) => Json::String(text),
-            Value::Long(number) if !matches!(self.longs, Longs::Everywhere | Longs::InFilter) => {
-                to_json(&Value::Number(number))
-            }
+            value if matches!(self.longs, Longs::Everywhere | Longs::InFilter) => to_typed_json(&value),
             value => to_json(&value),
         })
     }
@@ -272,12 +274,6 @@ fn root<'a, T: Target>(
 
 /// The bytes that have not been read.
 struct Reader<'a>(&'a [u8]);
-
-/// A 64-bit integer. It is marked as such only if it fits 32 bits.
-fn long(value: i64) -> Value {
-    let number = Number::Int(value);
-    if i32::try_from(value).is_ok() { Value::Long(number) } else { Value::Number(number) }
-}
 
 fn invalid(what: &str) -> Error {
     error!(Kind::InvalidBSON, "invalid BSON: {what}")
@@ -427,12 +423,12 @@ impl<'a> Reader<'a> {
             DB_POINTER => Value::DbPointer(self.string()?.to_owned(), self.array()?),
             CODE => Value::Code(self.string()?.to_owned()),
             SYMBOL => Value::Symbol(self.string()?.to_owned()),
-            INT32 => Value::Number(Number::Int(self.i32()?.into())),
+            INT32 => Value::Number(Number::int(self.i32()?.into())),
             TIMESTAMP => {
                 let (increment, time) = (self.u32()?, self.u32()?);
                 Value::Timestamp(time, increment)
             }
-            INT64 => long(i64::from_le_bytes(self.array()?)),
+            INT64 => Value::Number(Number::long(i64::from_le_bytes(self.array()?))),
             DECIMAL => {
                 let value: Option<Decimal> = decimal::read(self.array()?);
                 Value::Number(Number::Decimal(value.ok_or_else(|| invalid("a decimal"))?))

@@ -1,7 +1,6 @@
 //! Writes BSON: owned values, and stored documents directly from jsonb.
 //!
-//! An integer is an int32 if it fits, else an int64, unless a stored document marks it as one of 64 bits. A caller that must have an int64
-//! or a double says so. Fields of stored documents come in the order that they have kept.
+//! An integer is an int64 if it is a long, else an int32. A caller that must have an int64 or a double says so. Fields of stored documents come in the order that they have kept.
 
 use super::super::element::Element;
 use super::super::number::Number;
@@ -147,16 +146,14 @@ impl Writer {
 
     fn number(&mut self, number: &Number) -> Result<u8> {
         Ok(match number {
-            Number::Int(value) => match i32::try_from(*value) {
-                Ok(value) => {
-                    self.out.extend(value.to_le_bytes());
-                    INT32
-                }
-                Err(_) => {
-                    self.out.extend(value.to_le_bytes());
-                    INT64
-                }
-            },
+            Number::Int(value, _) if number.is_long() => {
+                self.out.extend(value.to_le_bytes());
+                INT64
+            }
+            Number::Int(value, _) => {
+                self.out.extend((*value as i32).to_le_bytes());
+                INT32
+            }
             Number::Double(value) => {
                 self.out.extend(value.to_le_bytes());
                 DOUBLE
@@ -174,9 +171,6 @@ impl Writer {
         budget::step();
         match item {
             Item::Value(value) => self.value(value),
-            Item::Stored(RawValue::Number(number)) if number.is_marked_long() => {
-                self.item(Item::Long(number.as_i64().unwrap_or_default()))
-            }
             Item::Stored(value) => self.element(&Element::of(value)),
             Item::Long(value) => {
                 self.out.extend(value.to_le_bytes());
@@ -238,10 +232,6 @@ impl Writer {
             Value::MaxKey => MAX_KEY,
             Value::Undefined => UNDEFINED,
             Value::Number(number) => self.number(number)?,
-            Value::Long(number) => match number.as_i64() {
-                Some(long) => self.item(Item::Long(long))?,
-                None => self.number(number)?,
-            },
             Value::String(text) => self.string(text).map(|()| STRING)?,
             Value::Object(fields) => {
                 self.nested(fields.iter().map(|(name, value)| (Some(name.as_str()), Item::Value(value))))?;

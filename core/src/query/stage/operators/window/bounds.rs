@@ -104,7 +104,7 @@ impl Bounds {
                 let unit = unit.map(parse_unit).transpose()?;
                 let lower = range_bound(lower, unit, environment)?;
                 let upper = range_bound(upper, unit, environment)?;
-                check_order(&lower, &upper, number::compare, &Number::Int(0))?;
+                check_order(&lower, &upper, number::compare, &Number::int(0))?;
                 let fields = sort.map_or(&[][..], |sort| &sort.fields);
                 let [(path, descending)] = fields else {
                     bail!(5339902, "Range-based bounds require sortBy a single field")
@@ -219,8 +219,8 @@ impl Range {
                         .ok_or_else(|| error!(Kind::Overflow, "the range of a window exceeds the range of dates"))?,
                 ))
             }
-            (Position::Number(Number::Int(value)), _, Number::Int(by)) if value.checked_add(*by).is_some() => {
-                Ok(Position::Number(Number::Int(value + by)))
+            (Position::Number(Number::Int(value, _)), _, Number::Int(by, _)) if value.checked_add(*by).is_some() => {
+                Ok(Position::Number(Number::int(value + by)))
             }
             (Position::Number(value), ..) => {
                 // Decimals add numbers such as 0.1 exactly as they are written.

@@ -134,7 +134,7 @@ impl EndFunction {
 fn derivative(first: &[Value], last: &[Value], unit: Option<i64>) -> Result<Value> {
     let ([from, low], [to, high]) = (first, last) else { return Ok(Value::Null) };
     let run = match (from, to, unit) {
-        (Value::Date(from), Value::Date(to), Some(_)) => difference(&Number::Int(*to), &Number::Int(*from))?,
+        (Value::Date(from), Value::Date(to), Some(_)) => difference(&Number::int(*to), &Number::int(*from))?,
         (_, _, Some(_)) => bail!(5624900, "$derivative with 'unit' expects the sortBy field to be a Date"),
         (Value::Date(_), ..) | (_, Value::Date(_), _) => {
             bail!(5624901, "$derivative where the sortBy is a Date requires a 'unit'")
@@ -144,7 +144,7 @@ fn derivative(first: &[Value], last: &[Value], unit: Option<i64>) -> Result<Valu
     };
     let rise = match (low, high) {
         (Value::Number(low), Value::Number(high)) => difference(high, low)?,
-        (Value::Date(low), Value::Date(high)) => difference(&Number::Int(*high), &Number::Int(*low))?,
+        (Value::Date(low), Value::Date(high)) => difference(&Number::int(*high), &Number::int(*low))?,
         _ => {
             let nullish = |value| Operand::Given(value).is_nullish();
             ensure!(!nullish(low) && !nullish(high), 5624903, "$derivative input must not be null or missing");
@@ -156,12 +156,12 @@ fn derivative(first: &[Value], last: &[Value], unit: Option<i64>) -> Result<Valu
             )
         }
     };
-    if number::compare(&run, &Number::Int(0)).is_eq() {
+    if number::compare(&run, &Number::int(0)).is_eq() {
         return Ok(Value::Null);
     }
     let slope = quotient(&rise, &run);
     Ok(Value::Number(match unit {
         None => slope,
-        Some(millis) => product_of(&slope, &Number::Int(millis))?,
+        Some(millis) => product_of(&slope, &Number::int(millis))?,
     }))
 }

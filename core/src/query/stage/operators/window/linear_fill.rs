@@ -128,7 +128,7 @@ fn between(before: &KnownValue, after: &KnownValue, position: &Position) -> Resu
 fn distance(position: &Position, other: &Position) -> Result<Number> {
     match (position, other) {
         (Position::Number(position), Position::Number(other)) => difference(position, other),
-        (Position::Date(position), Position::Date(other)) => difference(&Number::Int(*position), &Number::Int(*other)),
+        (Position::Date(position), Position::Date(other)) => difference(&Number::int(*position), &Number::int(*other)),
         _ => bail!(
             Kind::TypeMismatch,
             "Conflicting sort value types, previously received type {}, but found {}",

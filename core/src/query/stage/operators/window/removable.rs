@@ -30,7 +30,7 @@ impl<const AVERAGE: bool> MovingSum<AVERAGE> {
     fn count(&mut self, number: &Number, by: i64) -> bool {
         self.count += by;
         match number {
-            Number::Int(_) => return true,
+            Number::Int(..) => return true,
             Number::Double(_) => self.doubles += by,
             Number::Decimal(_) => self.decimals += by,
         }
@@ -79,7 +79,7 @@ impl<const AVERAGE: bool> Tally for MovingSum<AVERAGE> {
         Ok(match (AVERAGE, self.count) {
             (false, _) => Value::Number(self.total()),
             (true, 0) => Value::Null,
-            (true, count) => Value::Number(quotient(&self.total(), &Number::Int(count))),
+            (true, count) => Value::Number(quotient(&self.total(), &Number::int(count))),
         })
     }
 }
@@ -99,7 +99,7 @@ impl Tally for MovingCount {
     }
 
     fn result(&self) -> Result<Value> {
-        Ok(Value::Number(Number::Int(self.0)))
+        Ok(Value::Number(Number::int(self.0)))
     }
 }
 

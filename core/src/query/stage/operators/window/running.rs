@@ -9,7 +9,7 @@ use crate::values::document::number::{Decimal, Number, quotient};
 use crate::values::document::value::Value;
 
 fn int(value: i64) -> Value {
-    Value::Number(Number::Int(value))
+    Value::Number(Number::int(value))
 }
 
 /// How documents with equal sort keys are counted.
@@ -87,7 +87,7 @@ pub(super) struct ExponentialAverage {
 impl ExponentialAverage {
     pub fn new(alpha: &Number) -> Result<Self> {
         let alpha = Number::Decimal(alpha.to_decimal());
-        let rest = difference(&Number::Int(1), &alpha)?;
+        let rest = difference(&Number::int(1), &alpha)?;
         Ok(Self { alpha, rest, average: None, has_decimal: false })
     }
 }
@@ -140,7 +140,7 @@ fn pair(value: Operand<'_>) -> Option<(Number, Number)> {
 
 fn is_finite(number: &Number) -> bool {
     match number {
-        Number::Int(_) | Number::Decimal(Decimal::Finite(_)) => true,
+        Number::Int(..) | Number::Decimal(Decimal::Finite(_)) => true,
         number => number.to_f64().is_finite(),
     }
 }
@@ -163,11 +163,11 @@ impl Tally for Covariance {
             return Ok(());
         }
         let before = self.count;
-        let mean_x = quotient(&self.x.total(), &Number::Int(before.max(1)));
+        let mean_x = quotient(&self.x.total(), &Number::int(before.max(1)));
         self.count += 1;
         self.x.add(&x);
         self.y.add(&y);
-        let mean_y = quotient(&self.y.total(), &Number::Int(self.count));
+        let mean_y = quotient(&self.y.total(), &Number::int(self.count));
         // The first pair has no deviation from the mean.
         if before > 0 {
             self.products.add(&product_of(&difference(&x, &mean_x)?, &difference(&y, &mean_y)?)?);
@@ -180,7 +180,7 @@ impl Tally for Covariance {
         Ok(match (self.count, divisor) {
             (_, ..=0) => Value::Null,
             (1, _) => Value::Number(Number::Double(0.0)),
-            _ => Value::Number(quotient(&self.products.total(), &Number::Int(divisor))),
+            _ => Value::Number(quotient(&self.products.total(), &Number::int(divisor))),
         })
     }
 }
@@ -215,7 +215,7 @@ impl Tally for Integral {
             (Err(Some(millis)), Some(number)) => {
                 let has_unit = self.unit.is_some();
                 ensure!(has_unit, 5423902, "$integral (with no 'unit') expects the sortBy field to be numeric");
-                (Number::Int(millis), number)
+                (Number::int(millis), number)
             }
             _ => {
                 return Err(error!(
@@ -245,7 +245,7 @@ impl Tally for Integral {
         let total = match (self.has_nan, self.unit) {
             (true, _) => Number::Double(f64::NAN),
             (false, None) => self.sum.total(),
-            (false, Some(unit)) => quotient(&self.sum.total(), &Number::Int(unit)),
+            (false, Some(unit)) => quotient(&self.sum.total(), &Number::int(unit)),
         };
         Ok(Value::Number(total))
     }

@@ -296,12 +296,12 @@ fn exponential_average(arguments: &Arguments<'_>) -> Result<Function> {
                 )
             };
             ensure!(count > 0, Kind::FailedToParse, "'N' must be greater than zero. Got {count}");
-            let two = Number::Decimal(Number::Int(2).to_decimal());
-            quotient(&two, &Number::Int(count.saturating_add(1)))
+            let two = Number::Decimal(Number::int(2).to_decimal());
+            quotient(&two, &Number::int(count.saturating_add(1)))
         }
         (None, Some(alpha)) => {
             let is_part =
-                number::compare(&alpha, &Number::Int(0)).is_gt() && number::compare(&alpha, &Number::Int(1)).is_lt();
+                number::compare(&alpha, &Number::int(0)).is_gt() && number::compare(&alpha, &Number::int(1)).is_lt();
             ensure!(is_part, Kind::FailedToParse, "'alpha' must be between 0 and 1 (exclusive)");
             alpha
         }
