@@ -105,11 +105,6 @@ SELECT docshard.drop_indexes('ski.h');
 SELECT ns, name FROM unnest(ARRAY['ski.i', 'ski.h']) ns, docshard.list_indexes(ns);
 SELECT docshard.insert_many('ski.i', ARRAY['{"_id": 1}', '{"_id": 1.0}']::jsonb[]);
 \echo :LAST_ERROR_SQLSTATE
--- A key that begins with _id is unique without a unique index.
-SELECT docshard.insert_one('ski.u', '{"_id": 1, "a": 1}') -> 'acknowledged' AS ok, docshard.create_index('ski.u', '{"_id": 1, "a": 1}');
-SELECT docshard.shard_collection('ski.u', '{"_id": 1, "a": 1}', '{"unique": true}') -> 'ok' AS ok;
-SELECT docshard.insert_one('ski.u', '{"_id": 1, "a": 1}');
-\echo :LAST_ERROR_SQLSTATE
 -- Documents without the key have null there; numInitialChunks is only for a collection without documents.
 SELECT docshard.insert_many('ski.m', ARRAY['{"_id": 1, "k": 1}', '{"_id": 2}', '{"_id": 3, "k": null}']::jsonb[]) -> 'insertedCount' AS inserted;
 SELECT docshard.create_index('ski.m', '{"k": "hashed"}');

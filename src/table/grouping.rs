@@ -106,13 +106,15 @@ impl GroupScan {
         Ok(stages)
     }
 
-    /// The expression of a group's key: null and missing are one value, and undefined, which fits no column, is another one. A single key is
-    /// not wrapped in an object, which shards would make for each document.
+    /// The expression of a group's key: null and missing are one value. Undefined, which is equal to null but fits no column, becomes MinKey.
+    /// A single key is not wrapped in an object, which shards would make for each document.
     fn key(&self) -> Result<Json> {
         let columns = self.groups.keys.iter().map(|(number, _)| self.column(*number)).collect::<Result<Vec<_>>>()?;
         let field = |(at, column): (usize, &&Column)| {
             let value = value_of(column);
-            (format!("k{at}"), json!({"$cond": [{"$eq": [{"$type": value}, "missing"]}, null, value]}))
+            let is_null = json!({"$in": [{"$type": value}, ["missing", "null"]]});
+            let other = json!({"$cond": [is_null, null, {"$literal": {"$minKey": 1}}]});
+            (format!("k{at}"), json!({"$cond": [{"$gt": [value, null]}, value, other]}))
         };
         Ok(match *columns {
             [] => Json::Null,

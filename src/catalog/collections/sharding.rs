@@ -18,7 +18,6 @@ use docshard_core::routing::protocol::sql;
 use docshard_core::routing::protocol::table::ExcludeWriters;
 use docshard_core::sql::param::Param;
 use docshard_core::values::key::KeyPattern;
-use docshard_core::values::key::pattern::FieldKind;
 use serde_json::json;
 use std::rc::Rc;
 
@@ -260,14 +259,12 @@ fn split_bounds(shard: &Shard, table: &str, pattern: &KeyPattern, bytes: i64, ch
 }
 
 /// True if a collection has an index that serves the shard key, which then gets no index of its own. A unique shard key needs a
-/// unique index with exactly its keys, unless it begins with `_id`, by which it is unique.
+/// unique index with exactly its keys.
 /// Errors: `InvalidOptions` if such an index is not unique.
 fn has_index(collection: &Collection, pattern: &KeyPattern, options: &ShardOptions) -> Result<bool> {
     let mut serving = collection.indexes.iter().filter(|index| !index.hidden && index.begins_with_key(pattern));
-    let begins_with_id = pattern.fields.first().is_some_and(|(path, kind)| path == "_id" && *kind == FieldKind::Ranged);
-    let needs_unique = options.unique && !begins_with_id;
-    let found = if needs_unique { serving.find(|index| index.is_of_key(pattern)) } else { serving.next() };
-    if needs_unique && found.is_some_and(|index| !index.unique) {
+    let found = if options.unique { serving.find(|index| index.is_of_key(pattern)) } else { serving.next() };
+    if options.unique && found.is_some_and(|index| !index.unique) {
         let (name, key) = (&collection.namespace, pattern.to_json());
         bail!(Kind::InvalidOptions, "can't shard collection '{name}' as unique: its index on {key} is not unique");
     }
