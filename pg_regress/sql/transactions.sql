@@ -58,6 +58,13 @@ BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT docshard.count_documents('tx.c', '{"v": 2}');
 SELECT docshard.update_one('tx.c', '{"_id": 102}', '{"$set": {"v": 5}}') -> 'modifiedCount' AS modified;
 COMMIT;
+-- An insert into a collection that it creates, also in the router's own database.
+SELECT docshard.enable_sharding('txl', 'local');
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT docshard.insert_one('txl.a', '{"_id": 1}') -> 'insertedId' AS id;
+SELECT docshard.find('txl.a', '{}');
+COMMIT;
+SELECT docshard.drop_database('txl');
 BEGIN READ ONLY;
 SELECT docshard.count_documents('tx.c', '{"v": 5}');
 SELECT docshard.insert_one('tx.c', '{"_id": 103}');

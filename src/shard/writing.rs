@@ -20,7 +20,7 @@ use crate::pg::fault;
 use crate::pg::security::permission;
 use crate::pg::server::sleep_ms;
 use crate::pg::transaction::epoch::{self, Epoch};
-use crate::pg::transaction::snapshot;
+use crate::pg::transaction::snapshot::{self, ActiveSnapshot};
 use crate::storage::lock::{Mode, Tag, acquire, is_excluded, try_acquire};
 use crate::storage::rows::capture::{self, Capture, captures};
 use crate::storage::rows::validation;
@@ -92,8 +92,11 @@ pub fn lock_and_check(collection: i32, assumed: Placement, lo: Option<&[u8]>, hi
     }
     capture::set(collection, captured);
     fault::point("write.checked")?;
-    if !snapshot::per_statement() {
-        check(collection, assumed, Look::Active).map_err(|_| {
+    // The statement itself may have created the collection: then only a new snapshot shows it.
+    let is_visible = || check(collection, assumed, Look::Active);
+    if !snapshot::per_statement() && is_visible().is_err() {
+        let _snapshot = ActiveSnapshot::of_statement();
+        is_visible().map_err(|_| {
             error!(
                 Kind::WriteConflict,
                 "could not serialize access: a chunk was moved, or the collection's layout was changed, after this transaction's snapshot was taken"
