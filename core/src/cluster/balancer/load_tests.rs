@@ -166,7 +166,9 @@ fn a_shard_that_settles_takes_part_in_nothing() {
 
 #[test]
 fn only_a_shard_that_has_been_busy_for_long_gives_chunks_away() {
-    let mut cluster = cluster(3, vec![chunk(1, 500 * S), chunk(1, 500 * S), chunk(2, 100 * S)]);
+    let mut chunks = vec![chunk(1, 250 * S); 4];
+    chunks.push(chunk(2, 100 * S));
+    let mut cluster = cluster(3, chunks);
     let (mut patience, delay) = (Patience::default(), Duration::from_secs(300));
     let mut plans = |cluster: &mut Cluster, seconds: u64| {
         let now = Duration::from_secs(seconds);
