@@ -197,9 +197,7 @@ fn a_long_transaction_puts_the_decision_off() {
     let joined = start(&cluster, reshard(r#"{"u": 1}"#, "{}"));
     let impatient = thread::spawn(move || json(&mut cancelled, &reshard(r#"{"u": 1}"#, "{}")));
     wait_until("three calls wait", LONG, || {
-        cluster.router.value::<i64>(
-            "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'docshard: copying test.resharded'",
-        ) == 3
+        cluster.router.value::<i64>("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'docshard job'") == 3
     });
     token.cancel_query(postgres::NoTls).expect("a cancel");
     let error = impatient.join().expect("a thread").expect_err("it was cancelled");

@@ -227,7 +227,7 @@ fn a_hand_over_that_is_late_is_put_off() {
     for _ in 0..3 {
         match json(&mut cluster.router.client(), &reshard(key, r#"{"commitTimeoutMS": 5000}"#)) {
             Ok(_) => key = if key.contains("_id") { r#"{"k": 1}"# } else { r#"{"_id": "hashed"}"# },
-            Err(error) => assert!(code(&error).contains("24"), "{error:?}"),
+            Err(error) => assert!(code(&error).contains("342"), "{error:?}"),
         }
         check_after(&cluster, "a change that was put off");
     }
