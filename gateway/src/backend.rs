@@ -14,6 +14,7 @@ use postgres_protocol::message::backend::{COPY_DATA_TAG, DataRowBody, ErrorRespo
 use postgres_protocol::message::frontend;
 use postgres_protocol::{IsNull, Oid};
 use std::io;
+use std::ops::Range;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -405,8 +406,20 @@ impl Session {
         database: &str,
         command: &[u8],
     ) -> io::Result<Result<Vec<u8>, ServerError>> {
+        Ok(self.run_and_ask(begin, database, command, None).await?.map(|(reply, _)| reply))
+    }
+
+    /// Like [`Session::run`]. Also executes a question, a statement without parameters, after the command, in the same round trip. Returns its row
+    /// as texts; empty without a question.
+    pub async fn run_and_ask(
+        &mut self,
+        begin: Option<&str>,
+        database: &str,
+        command: &[u8],
+        question: Option<&str>,
+    ) -> io::Result<Result<(Vec<u8>, Row), ServerError>> {
         self.running = true;
-        let result = self.exchange(begin, database, command).await;
+        let result = self.exchange(begin, database, command, question).await;
         self.ran(&result);
         result
     }
@@ -503,11 +516,7 @@ impl Session {
         while ready < statements.len() {
             match self.channel.receive().await? {
                 Message::RowDescription(_) => {}
-                Message::DataRow(row) => {
-                    for range in row.ranges().collect::<Vec<_>>()? {
-                        rows.push(row.buffer().get(range.unwrap_or(0..0)).ok_or_else(unexpected)?.to_vec());
-                    }
-                }
+                Message::DataRow(row) => rows.extend(texts(&row)?),
                 Message::CommandComplete(body) => result = Ok(body.tag()?.to_owned()),
                 Message::ErrorResponse(body) => {
                     let error = ServerError::of(&body)?;
@@ -531,15 +540,13 @@ impl Session {
         begin: Option<&str>,
         database: &str,
         command: &[u8],
-    ) -> io::Result<Result<Vec<u8>, ServerError>> {
+        question: Option<&str>,
+    ) -> io::Result<Result<(Vec<u8>, Row), ServerError>> {
         let within = begin.is_some() || self.transaction != Transaction::No;
         let output = &mut self.channel.output;
-        // There is no Sync between both, so after an error of `begin` PostgreSQL ignores the rest.
+        // There is no Sync between them, so after an error of one PostgreSQL ignores the rest.
         if let Some(begin) = begin {
-            frontend::parse("", begin, [], output)?;
-            let nothing = |(): (), _: &mut BytesMut| Ok(IsNull::Yes);
-            frontend::bind("", "", [], [(); 0], nothing, [], output).map_err(|_| unexpected())?;
-            frontend::execute("", 0, output)?;
+            execute(begin, output)?;
         }
         let value = |value: &[u8], out: &mut BytesMut| {
             out.extend_from_slice(value);
@@ -551,13 +558,24 @@ impl Session {
             frontend::BindError::Serialization(error) => error,
         })?;
         frontend::execute("", 0, output)?;
+        if let Some(question) = question {
+            execute(question, output)?;
+        }
         frontend::sync(output);
         self.channel.send().await?;
-        let mut result = Ok(Vec::new());
+        let mut result = Ok((Vec::new(), Row::new()));
+        let mut rows = 0;
         loop {
             match self.channel.receive().await? {
                 Message::ParseComplete | Message::BindComplete | Message::CommandComplete(_) => {}
-                Message::DataRow(row) => result = Ok(column(&row, 0)?),
+                Message::DataRow(row) => {
+                    rows += 1;
+                    match &mut result {
+                        Ok((reply, _)) if rows == 1 => *reply = column(&row, 0)?,
+                        Ok((_, answer)) => *answer = texts(&row)?,
+                        Err(_) => return Err(unexpected()),
+                    }
+                }
                 Message::ErrorResponse(body) => {
                     let error = ServerError::of(&body)?;
                     if error.fatal {
@@ -599,6 +617,25 @@ impl Session {
         }
         tokio::time::timeout(CANCELLATION, self.channel.last()).await.ok().flatten()
     }
+}
+
+/// The columns of a row in PostgreSQL's text form; NULL is empty.
+pub type Row = Vec<Vec<u8>>;
+
+fn texts(row: &DataRowBody) -> io::Result<Row> {
+    let ranges = row.ranges().collect::<Vec<_>>()?;
+    let text = |range: Option<Range<usize>>| {
+        row.buffer().get(range.unwrap_or(0..0)).map(<[u8]>::to_vec).ok_or_else(unexpected)
+    };
+    ranges.into_iter().map(text).collect()
+}
+
+/// Adds the messages that execute a statement without parameters.
+fn execute(sql: &str, output: &mut BytesMut) -> io::Result<()> {
+    frontend::parse("", sql, [], output)?;
+    let nothing = |(): (), _: &mut BytesMut| Ok(IsNull::Yes);
+    frontend::bind("", "", [], [(); 0], nothing, [], output).map_err(|_| unexpected())?;
+    frontend::execute("", 0, output)
 }
 
 fn column(row: &DataRowBody, number: usize) -> io::Result<Vec<u8>> {

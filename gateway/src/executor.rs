@@ -1,6 +1,6 @@
 //! Executes commands in sessions at a router. Other files do not know where commands are executed.
 
-use crate::backend::ServerError;
+use crate::backend::{Row, ServerError};
 use crate::command::Command;
 use crate::cursors::{self, Cursors};
 use crate::log;
@@ -18,6 +18,17 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
+
+/// What is executed with a command, in the same round trip.
+#[derive(Clone, Copy, Default)]
+pub struct Within<'a> {
+    /// the statement that begins its transaction; if it fails, the command is not run
+    pub begin: Option<&'a str>,
+    /// the transaction of which it is a part
+    pub transaction: Option<Place>,
+    /// the statement that is executed after it, if it succeeds
+    pub question: Option<&'a str>,
+}
 
 #[derive(Debug)]
 pub enum Error {
@@ -83,7 +94,7 @@ impl Executor {
     async fn anywhere(&self, who: &Identity, command: &Command, budget: &mut Budget) -> Result<Reply, Error> {
         let such = Wanted { can_log_in: is_repeated(command), ..Wanted::default() };
         let mut lease = self.lease(who, such).await?;
-        self.execute(who, &mut lease, None, command, None, budget).await
+        Ok(self.execute(who, &mut lease, Within::default(), command, budget).await?.0)
     }
 
     /// Forgets and closes what has been idle for too long.
@@ -116,16 +127,16 @@ impl Executor {
         })
     }
 
-    /// Runs a command in a session, after `begin`, as a part of a transaction or not.
+    /// Runs a command in a session. Also returns the row of the question, which is empty if there is none.
     pub async fn execute(
         &self,
         who: &Identity,
         lease: &mut Lease,
-        begin: Option<&str>,
+        within: Within<'_>,
         command: &Command,
-        transaction: Option<Place>,
         budget: &mut Budget,
-    ) -> Result<Reply, Error> {
+    ) -> Result<(Reply, Row), Error> {
+        let Within { begin, transaction, question } = within;
         let session = lease.session();
         let is_numbered = command.number_at.is_some() && session.has_numbered_writes;
         let is_read = command.part == Part::Nothing && is_repeated(command);
@@ -133,16 +144,18 @@ impl Executor {
         let plain = (command.number_at.is_some() && !is_numbered).then(|| command.without_number());
         let bytes = plain.as_deref().unwrap_or(&command.bytes);
         let result = match command.is_secret {
-            true => session.run_unlogged(&command.database, bytes).await,
-            false => session.run(begin, &command.database, bytes).await,
+            true => {
+                session.run_unlogged(&command.database, bytes).await.map(|ran| ran.map(|reply| (reply, Row::new())))
+            }
+            false => session.run_and_ask(begin, &command.database, bytes, question).await,
         };
-        let reply = match result {
-            Ok(Ok(reply)) => reply,
+        let (reply, answer) = match result {
+            Ok(Ok(ran)) => ran,
             // The router restarts, or an administrator has ended the session. The command may run twice, or is executed once: its driver
             // logs in and sends it again.
             Ok(Err(error)) if error.fatal && is_safe => return Err(Error::LoginNeeded),
             Err(_) if is_safe => return Err(Error::LoginNeeded),
-            Ok(Err(error)) if is_numbered => failure(&error).reply(),
+            Ok(Err(error)) if is_numbered => (failure(&error).reply(), Row::new()),
             Ok(Err(error)) => return Err(failure(&error).into()),
             Err(error) => {
                 let message = format!("the connection to the router broke: {error}");
@@ -159,7 +172,7 @@ impl Executor {
         }
         // The session is held during this wait, so there are at most as many replies without memory as sessions.
         budget.reply(reply.len()).await?;
-        Ok(reply)
+        Ok((reply, answer))
     }
 
     async fn get_more(&self, who: &Identity, command: &Command, budget: &mut Budget) -> Result<Reply, Error> {
@@ -184,7 +197,7 @@ impl Executor {
                 return Err(not_found().into());
             }
         };
-        let reply = self.execute(who, &mut lease, None, command, None, budget).await?;
+        let (reply, _) = self.execute(who, &mut lease, Within::default(), command, budget).await?;
         if cursor_of(&reply) == Some(0) {
             self.cursors.remove(&who.role, id);
         }
@@ -218,7 +231,7 @@ impl Executor {
                 number_at: None,
             };
             let reply = match self.pools.lease(who, Some(session)).await {
-                Ok(mut lease) => self.execute(who, &mut lease, None, &part, None, budget).await?,
+                Ok(mut lease) => self.execute(who, &mut lease, Within::default(), &part, budget).await?.0,
                 Err(_) => {
                     unknown.extend(ids);
                     continue;

@@ -15,20 +15,35 @@ pub struct Xid {
     pub system: String,
 }
 
-/// The transaction's id, if it has one, and where it is valid.
-pub const XID: &str = "SELECT pg_catalog.pg_current_xact_id_if_assigned(), \
-    pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8), \
-    (pg_catalog.pg_control_system()).system_identifier";
+/// The columns that tell where a transaction's id is valid: the timeline and the database system.
+macro_rules! validity {
+    () => {
+        "pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8), \
+         (pg_catalog.pg_control_system()).system_identifier"
+    };
+}
+
+/// The transaction's id, and where it is valid; no row if it has none.
+pub const XID: &str = concat!(
+    "SELECT own.xid, ",
+    validity!(),
+    " FROM (SELECT pg_catalog.pg_current_xact_id_if_assigned() AS xid OFFSET 0) AS own WHERE own.xid IS NOT NULL"
+);
 
 /// The longest text in a token, in bytes.
 const MAX_TEXT: usize = 100;
 
 impl Xid {
-    /// Reads the row of [`XID`]; None if the transaction has no id.
+    /// Reads the row of [`XID`]; None if there was none.
     pub fn of_row(row: &[Vec<u8>]) -> Option<Self> {
         let [number, timeline, system] = row else { return None };
         let text = |value: &[u8]| String::from_utf8(value.to_vec()).ok();
         Some(Self { number: text(number)?.parse().ok()?, timeline: text(timeline)?, system: text(system)? })
+    }
+
+    /// The query for what became of the transaction, and where its id would be valid now.
+    pub fn status(&self) -> String {
+        format!(concat!("SELECT pg_catalog.pg_xact_status('{}'), ", validity!()), self.number)
     }
 
     /// The id in a command's token. None without a token, and for an empty one or that of another server.
@@ -68,6 +83,6 @@ mod tests {
         ] {
             assert_eq!(of(wrong.clone()), None, "{wrong}");
         }
-        assert_eq!(Xid::of_row(&[Vec::new(), b"00000001".to_vec(), b"745".to_vec()]), None, "there is no id yet");
+        assert_eq!(Xid::of_row(&[]), None, "there is no id yet");
     }
 }

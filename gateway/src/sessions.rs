@@ -40,9 +40,8 @@ pub enum Phase {
 #[derive(Debug)]
 pub struct Active {
     pub lease: Lease,
-    /// its id, if the router was asked for it after the first write, and it had one
+    /// its id; None until it has written to the router's own database
     pub xid: Option<Xid>,
-    pub has_written: bool,
     /// open cursors: id, database and collection
     pub cursors: Vec<(i64, String, String)>,
     /// its share of the sessions that transactions may use

@@ -14,7 +14,7 @@
 use crate::backend::ServerError;
 use crate::command::Command;
 use crate::cursors::Cursors;
-use crate::executor::{Error, Executor, cursor_of, integer, namespace_of};
+use crate::executor::{Error, Executor, Within, cursor_of, integer, namespace_of};
 use crate::memory::Budget;
 use crate::pool::{Identity, Wanted};
 use crate::recovery::{XID, Xid, token};
@@ -249,7 +249,7 @@ impl Executor {
             other => other,
         })?;
         lease.pin();
-        let active = Active { lease, xid: None, has_written: false, cursors: Vec::new(), _share: share };
+        let active = Active { lease, xid: None, cursors: Vec::new(), _share: share };
         *locked.phase = Phase::Active(Box::new(active));
         Ok(locked)
     }
@@ -307,7 +307,10 @@ impl Executor {
             }
         }
         let begin = start.then_some(BEGIN);
-        let reply = self.execute(who, &mut active.lease, begin, command, Some(place), budget).await?;
+        let question = (active.xid.is_none() && is_write(&command.name)).then_some(XID);
+        let within = Within { begin, transaction: Some(place), question };
+        let (reply, answer) = self.execute(who, &mut active.lease, within, command, budget).await?;
+        active.xid = active.xid.take().or_else(|| Xid::of_row(&answer));
         let open = cursor_of(&reply);
         match (asked, open) {
             (Some(id), Some(0)) => {
@@ -319,15 +322,6 @@ impl Executor {
                 active.cursors.push((id, database, collection));
             }
             _ => {}
-        }
-        if !active.has_written && is_write(&command.name) {
-            active.has_written = true;
-            let mut row = Vec::new();
-            match active.lease.session().query(&[XID], &mut row).await {
-                Ok(Ok(_)) => active.xid = Xid::of_row(&row),
-                Ok(Err(error)) => return Err(error.failure().into()),
-                Err(error) => return Err(Failure::new(HOST_UNREACHABLE, error.to_string()).into()),
-            }
         }
         Ok(reply)
     }
@@ -383,7 +377,7 @@ impl Executor {
     /// What the router says of a transaction's id; None if it does not know the id any more.
     async fn status(&self, who: &Identity, xid: &Xid) -> Result<Option<String>, Error> {
         let until = Instant::now() + PROGRESS;
-        let sql = format!("SELECT pg_catalog.pg_xact_status('{}'), t.* FROM ({XID}) AS t", xid.number);
+        let sql = xid.status();
         loop {
             let unknown = |failure: Failure| Failure { labels: vec![UNKNOWN_RESULT], ..failure };
             let mut lease = self.lease(who, Wanted::default()).await.map_err(|error| match error {
@@ -398,7 +392,7 @@ impl Executor {
                 Ok(Err(error)) => return Err(unknown(error.failure()).into()),
                 Err(error) => return Err(unknown(Failure::new(HOST_UNREACHABLE, error.to_string())).into()),
             }
-            let [status, _, timeline, system] = row.as_slice() else { return Ok(None) };
+            let [status, timeline, system] = row.as_slice() else { return Ok(None) };
             if *timeline != xid.timeline.as_bytes() || *system != xid.system.as_bytes() {
                 return Ok(None);
             }

@@ -49,7 +49,7 @@ pub fn find(request: &Request<'_>) -> Result<Reply> {
     Ok(opened.reply("firstBatch", &namespace))
 }
 
-/// Opens a cursor over documents of which nothing is to be read from shards after the first batch.
+/// Reads the documents to their end, and opens a cursor over them at the router, so that later batches need no shard.
 fn first_batch(opening: &Opening<'_>, mut documents: Found) -> Result<Batch> {
     let (mut found, mut bytes) = (Vec::new(), 0);
     while let Some(document) = documents.next_document()? {

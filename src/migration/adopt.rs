@@ -136,11 +136,10 @@ fn adopt_one(shard: &Shard, session: &mut ShardSession, namespace: &str, version
         give_back(namespace)?;
     }
     let adopted = adopt(shard, session, namespace)?;
-    Ok(followed.map_or(adopted.clone(), |followed| {
-        let mut changes = adopted.unwrap_or_else(|| json!({"ns": namespace}));
-        changes["followed"] = followed;
-        Some(changes)
-    }))
+    let Some(followed) = followed else { return Ok(adopted) };
+    let mut changes = adopted.unwrap_or_else(|| json!({"ns": namespace}));
+    changes["followed"] = followed;
+    Ok(Some(changes))
 }
 
 /// Ends the decided moves of a shard that recovery could not end, as one of their parts is lost.

@@ -219,9 +219,10 @@ fn require_unsharded(collection: &Collection, holders: &mut Holders, ahead: &[Sh
     }
     for id in ahead {
         if first_key(holders, *id, collection.id, &[0])?.is_some() {
+            let shard = holders.get(id).map_or("", |holder| holder.shard.name.as_str());
             return Err(error!(
                 Kind::IllegalOperation,
-                "{} is unsharded in the catalog, but its documents on shard {id} have a shard key", collection.namespace
+                "{} is unsharded in the catalog, but its documents on shard \"{shard}\" have a shard key", collection.namespace
             )
             .with_hint("The lost router has sharded it. Copy the documents out of the shards' tables, drop the collection, and create it again."));
         }

@@ -42,7 +42,7 @@ impl Foreseen {
         }))
     }
 
-    /// Returns the error of a statement that waits for a move of which a shard has lost its part; None if there is no such move.
+    /// Returns the error of a statement that waits for a move, if a shard has lost its part of the move; else None.
     pub fn lost_part(&self) -> Option<Error> {
         let lost = self.lost.as_deref()?;
         Some(Error::new(Kind::StaleShardVersion, lost).with_sqlstate(sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE))

@@ -11,7 +11,8 @@
 //! * [`collections`], [`chunks`], [`resharding`], [`shards`], [`balancer`], [`cluster`]: administration.
 //! * [`users`]: users and roles, which are PostgreSQL's.
 //! * [`calls`]: the SQL functions for documents, whose arguments are texts.
-//! * [`rights`]: checks who may run an operation without a call of its SQL function, which PostgreSQL would check.
+//! * [`rights`]: checks the caller's rights where an operation runs without a call of its SQL function, as by a command. PostgreSQL checks
+//!   only such calls.
 //! * [`errors`]: errors in MongoDB's terms.
 //!
 //! A new operation has an entry in the table, a request with a function that runs it, and an SQL function in `api` that parses

@@ -1,5 +1,5 @@
-//! Checks who may run an operation without a call of its SQL function: the roles that may execute the function. The operation
-//! runs with the function's rights.
+//! Checks the caller's rights where an operation runs without a call of its SQL function, as by a command. The caller must have the right to
+//! execute that function, and the operation runs with the function's rights.
 
 use super::arguments::Arguments;
 use super::table::{self, Operation};

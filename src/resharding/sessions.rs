@@ -28,7 +28,8 @@ use std::time::Instant;
 
 /// The size of the documents that a donor reads for one recipient at once, in bytes.
 const PART_BYTES: i64 = 4 << 20;
-/// Part `n` of a donor has the number `(position + 1) * PART_NUMBERS + n` for the recipient at `position`. No donor has so many parts.
+/// How many part numbers a donor has for each recipient: more than it has parts. Its part `n` for the recipient at `position` has the number
+/// `(position + 1) * PART_NUMBERS + n`, so parts for different recipients have different numbers.
 const PART_NUMBERS: i64 = 1 << 40;
 
 /// A shard with documents of the collection.

@@ -5,8 +5,8 @@
 //! has no documents of keys that it does not own, the documents show where. Keys without documents stay where the catalog has them, or follow
 //! the keys before them.
 //!
-//! INVARIANT: a key of which two shards have documents, or a shard that cannot own it, is a contradiction: nobody knows then which documents
-//! are right.
+//! INVARIANT: it is a contradiction if two shards have documents of the same key, or if a shard has documents of a key that it cannot own.
+//! Then nobody knows which documents are right, and no owner is chosen.
 
 use super::chunk_map::{Chunk, ShardId};
 use std::collections::HashMap;
@@ -33,7 +33,7 @@ pub struct Division {
 }
 
 impl Division {
-    /// `all` shards of a collection, of which these are `ahead` of the catalog. At most `limit` parts of chunks are found.
+    /// `all` are the shards of a collection; those in `ahead` are ahead of the catalog. The chunks are divided into at most `limit` parts.
     pub fn new(all: Vec<ShardId>, ahead: Vec<ShardId>, limit: usize) -> Self {
         Self { ahead, all, next: HashMap::new(), left: limit }
     }

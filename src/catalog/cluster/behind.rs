@@ -24,6 +24,7 @@ use docshard_core::error::sqlstate;
 use docshard_core::routing::model::Collection;
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::shard_tables::SeeVersions;
+use docshard_core::sql::quote::quote_literal;
 use docshard_core::sql::record::{malformed, parse_json};
 use serde_json::Value as Json;
 use std::collections::{HashMap, HashSet};
@@ -177,7 +178,8 @@ fn refusal(shard: &str, behind: &[Behind]) -> Error {
 pub fn hint(shard: &str) -> String {
     format!(
         "It was probably promoted from an asynchronous standby, or restored from a backup. If its previous primary is not coming back, \
-         docshard.accept_shard('{shard}', '{{\"adopt\": true}}') brings shard and catalog together, and says what is lost."
+         docshard.accept_shard({}, '{{\"adopt\": true}}') brings shard and catalog together, and says what is lost.",
+        quote_literal(shard)
     )
 }
 
@@ -215,7 +217,8 @@ pub fn explain_ahead(collection: &Collection, error: &Error) -> Result<Option<Er
 fn hint_ahead(shard: &str) -> String {
     format!(
         "The router was probably promoted from an asynchronous standby, or restored from a backup. If its previous server is not coming \
-         back, docshard.accept_shard('{shard}', '{{\"adopt\": true}}') makes the catalog follow the shards."
+         back, docshard.accept_shard({}, '{{\"adopt\": true}}') makes the catalog follow the shards.",
+        quote_literal(shard)
     )
 }
 

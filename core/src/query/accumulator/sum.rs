@@ -143,7 +143,8 @@ pub(crate) struct Sum {
     /// the sum of NaN and infinite doubles; 0 if there are none
     special: f64,
     has_double: bool,
-    has_long: bool,
+    /// how many of the numbers are longs
+    longs: u64,
     /// the exact sum of finite decimals; None if there are none
     decimal: Option<Box<BigDecimal>>,
     /// the sum of the infinite decimals and NaN, as doubles; None if there are none
@@ -156,7 +157,7 @@ impl Sum {
         match number {
             Number::Int(value, _) => {
                 self.integers += i128::from(*value);
-                self.has_long |= number.is_long();
+                self.longs += u64::from(number.is_long());
             }
             Number::Double(value) => self.add_double(*value),
             Number::Decimal(Decimal::Finite(value)) => self.add_decimal(value),
@@ -187,7 +188,10 @@ impl Sum {
     /// Subtracts a finite number that was added before.
     pub(crate) fn subtract(&mut self, number: &Number) {
         match number {
-            Number::Int(value, _) => self.integers -= i128::from(*value),
+            Number::Int(value, _) => {
+                self.integers -= i128::from(*value);
+                self.longs = self.longs.saturating_sub(u64::from(number.is_long()));
+            }
             Number::Double(value) => self.add_double(-value),
             Number::Decimal(Decimal::Finite(value)) => self.add_decimal(&-&**value),
             Number::Decimal(_) => {}
@@ -207,7 +211,7 @@ impl Sum {
         other.large.0.iter().for_each(|part| self.large.add(*part));
         self.special += other.special;
         self.has_double |= other.has_double;
-        self.has_long |= other.has_long;
+        self.longs = self.longs.saturating_add(other.longs);
         if let Some(decimal) = other.decimal {
             self.add_decimal(&decimal);
         }
@@ -232,7 +236,7 @@ impl Sum {
             && !has_decimal
             && let Ok(long) = i64::try_from(self.integers)
         {
-            return Number::integer(long, self.has_long);
+            return Number::integer(long, self.longs > 0);
         }
         if !has_decimal {
             return Number::Double(self.double(self.integers));
@@ -303,7 +307,7 @@ impl Sum {
             Value::Bool(self.has_double),
             decimal,
             self.special_decimal.map_or(Value::Null, bits),
-            Value::Bool(self.has_long),
+            Value::Bool(self.longs > 0),
         ])
     }
 
@@ -329,10 +333,10 @@ impl Sum {
                 bits => Some(bits_of(bits)?),
             },
             // States from nodes of an earlier release end before it.
-            has_long: match parts.next() {
-                Ok(Value::Bool(has_long)) => *has_long,
+            longs: match parts.next() {
+                Ok(Value::Bool(has_long)) => u64::from(*has_long),
                 Ok(_) => return Err(damaged()),
-                Err(_) => false,
+                Err(_) => 0,
             },
         })
     }
@@ -424,6 +428,15 @@ mod tests {
 
     fn power(exponent: i64) -> Number {
         Number::Double(power_of_two(exponent))
+    }
+
+    #[test]
+    fn a_sum_is_a_long_while_it_has_one() {
+        let mut sum = sum(&[Number::long(1), Number::int(2), Number::long(3)]);
+        for (subtracted, expected) in [(1, "long"), (3, "int")] {
+            sum.subtract(&Number::long(subtracted));
+            assert_eq!(sum.total().type_name(), expected);
+        }
     }
 
     /// What lies far below the last digit of a large sum decides a tie, and remains if the large numbers cancel each other.
