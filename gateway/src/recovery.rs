@@ -15,26 +15,32 @@ pub struct Xid {
     pub system: String,
 }
 
-/// The columns that tell where a transaction's id is valid: the timeline and the database system.
-macro_rules! validity {
+/// The timeline, and the database system, in which a transaction's id is valid.
+macro_rules! timeline {
     () => {
-        "pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8), \
-         (pg_catalog.pg_control_system()).system_identifier"
+        "pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8)"
+    };
+}
+macro_rules! system {
+    () => {
+        "(pg_catalog.pg_control_system()).system_identifier"
     };
 }
 
-/// The transaction's id, and where it is valid; no row if it has none.
+/// The transaction's id, and where it is valid; NULLs if it has none. The commit relies on it that there always is a row.
 pub const XID: &str = concat!(
-    "SELECT own.xid, ",
-    validity!(),
-    " FROM (SELECT pg_catalog.pg_current_xact_id_if_assigned() AS xid OFFSET 0) AS own WHERE own.xid IS NOT NULL"
+    "SELECT own.xid, CASE WHEN own.xid IS NOT NULL THEN ",
+    timeline!(),
+    " END, CASE WHEN own.xid IS NOT NULL THEN ",
+    system!(),
+    " END FROM (SELECT pg_catalog.pg_current_xact_id_if_assigned() AS xid OFFSET 0) AS own"
 );
 
 /// The longest text in a token, in bytes.
 const MAX_TEXT: usize = 100;
 
 impl Xid {
-    /// Reads the row of [`XID`]; None if there was none.
+    /// Reads the row of [`XID`]; None if the transaction has no id, or was not asked for it.
     pub fn of_row(row: &[Vec<u8>]) -> Option<Self> {
         let [number, timeline, system] = row else { return None };
         let text = |value: &[u8]| String::from_utf8(value.to_vec()).ok();
@@ -43,7 +49,7 @@ impl Xid {
 
     /// The query for what became of the transaction, and where its id would be valid now.
     pub fn status(&self) -> String {
-        format!(concat!("SELECT pg_catalog.pg_xact_status('{}'), ", validity!()), self.number)
+        format!(concat!("SELECT pg_catalog.pg_xact_status('{}'), ", timeline!(), ", ", system!()), self.number)
     }
 
     /// The id in a command's token. None without a token, and for an empty one or that of another server.
@@ -83,6 +89,7 @@ mod tests {
         ] {
             assert_eq!(of(wrong.clone()), None, "{wrong}");
         }
-        assert_eq!(Xid::of_row(&[]), None, "there is no id yet");
+        assert_eq!(Xid::of_row(&[const { Vec::new() }; 3]), None, "there is no id yet");
+        assert_eq!(Xid::of_row(&[]), None);
     }
 }
