@@ -161,8 +161,8 @@ pub fn lacks_keeper() -> Result<Option<String>> {
 
 fn unlocked(what: &str) -> Error {
     let hint = if lock::is_excluded(KEEPER) {
-        "A router changes metadata only while it holds the locks on its shards. It has just started, or a connection to a shard was \
-         lost, or another router holds the lock: see the server's log. Try again in a few seconds."
+        "A router changes metadata only while it holds the locks on its shards. It has just started, a connection to a shard was lost, \
+         a shard was restored from a backup, or another router holds the lock: see the server's log. Try again in a few seconds."
     } else {
         "The background worker that takes the locks does not run; max_worker_processes may be used up. Try again in a few seconds, \
          and see the server's log."
