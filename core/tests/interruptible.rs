@@ -284,7 +284,14 @@ fn cases(n: usize) -> Vec<(&'static str, Work)> {
         ),
         (
             "$conds",
-            Expression(list(n, |i| deep(30, json!(i), |inner| json!({"$cond": [{"$gt": ["$k", 1]}, inner, 0]})))),
+            Expression(list(n, |i| {
+                deep(30, json!(i), |inner| {
+                    // json! would copy what is inside at every level.
+                    let mut cond = json!({"$cond": [{"$gt": ["$k", 1]}, null, 0]});
+                    cond["$cond"][1] = inner;
+                    cond
+                })
+            })),
         ),
         ("$add", Expression(json!({"$add": list(n, |i| json!(i))}))),
         ("$add fields", Expression(json!({"$add": list(n, |i| json!(format!("$f{i}")))}))),

@@ -9,6 +9,7 @@ use crate::catalog::cache;
 use crate::catalog::cluster::{contacts, field_order, history, identity, nodes, pending_drops, rotation, settings};
 use crate::catalog::collections::last_sizes;
 use crate::pg::error::Result;
+use crate::pg::fault;
 use crate::pg::process::settings::limit_lock_waits;
 use crate::pg::process::{self, Started};
 use crate::pg::transaction;
@@ -46,17 +47,20 @@ const LOCK_PATIENCE: &CStr = c"2s";
 type Duty = (&'static str, &'static str, fn() -> Result<()>);
 
 /// The regular work besides balancing; each with its name in `balancer_status()` and the prefix of its errors.
-const DUTIES: [Duty; 9] = [
-    ("resolving transactions", "", || transactions::resolve_all().map(drop)),
-    ("ending changes of layout", "", || resharding::recover().map(drop)),
-    ("handing over sampled statements", "", samples::hand_over),
-    ("removing what moves have left", "", || migration::sweep().map(drop)),
-    ("completing drops", "completing drops on shards that can be reached again: ", pending_drops::finish),
-    ("changing passwords", "changing passwords: ", rotation::finish),
-    ("removing failed index builds", "", || indexing::sweep().map(drop)),
-    ("looking for the releases of shards", "looking for the releases of shards: ", field_order::begin),
-    ("reporting refused hosts", "reporting refused hosts: ", contacts::report_refused_hosts),
-];
+const DUTIES: [Duty; 9] =
+    [
+        ("resolving transactions", "", || transactions::resolve_all().map(drop)),
+        ("ending changes of layout", "", || resharding::recover().map(drop)),
+        ("handing over sampled statements", "", samples::hand_over),
+        ("removing what moves have left", "", || {
+            if fault::is_off("sweep") { Ok(()) } else { migration::sweep().map(drop) }
+        }),
+        ("completing drops", "completing drops on shards that can be reached again: ", pending_drops::finish),
+        ("changing passwords", "changing passwords: ", rotation::finish),
+        ("removing failed index builds", "", || indexing::sweep().map(drop)),
+        ("looking for the releases of shards", "looking for the releases of shards: ", field_order::begin),
+        ("reporting refused hosts", "reporting refused hosts: ", contacts::report_refused_hosts),
+    ];
 
 /// Runs until SIGTERM, or until the database has no more work.
 pub(super) fn run(database: Oid) {

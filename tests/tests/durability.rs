@@ -61,9 +61,9 @@ fn all_resolved(cluster: &Cluster) {
     });
 }
 
-/// Waits until the given number of a node's sessions wait for its standby.
+/// Waits until the given number of a node's sessions wait for its standby; workers do not count.
 fn await_waiting(node: &Node, sessions: i64) {
-    let sql = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    let sql = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND backend_type = 'client backend'";
     wait_until("commits wait for the standby", PATIENCE, || node.value::<i64>(sql) >= sessions);
 }
 

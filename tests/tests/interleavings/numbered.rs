@@ -278,15 +278,23 @@ fn n07_pairs_of_clients_under_moves() {
 fn n08_numbers_expire() {
     let moving = Moving::start(200);
     let (old, new) = (Session::new(), Session::new());
-    let shard = moving.shard("shard0");
-    let count = || shard.value::<i64>("SELECT count(*) FROM docshard_data.numbered_writes");
     for session in [old, new] {
         session.run(&moving, 1, &increment(1));
     }
-    assert_eq!(count(), 2);
-    shard.psql("UPDATE docshard_data.numbered_writes SET written_at = now() - interval '31 minutes' WHERE session = (SELECT session FROM docshard_data.numbered_writes ORDER BY session LIMIT 1)");
-    let forget = |most: i64| shard.value::<i64>(&format!("SELECT docshard_internal.forget_numbered_writes({most})"));
-    assert_eq!((forget(0), count(), forget(10), count(), forget(10)), (0, 2, 1, 1, 0));
+    // In one transaction: the shard's worker forgets old numbers, too.
+    let mut client = moving.shard("shard0").client();
+    let mut shard = client.transaction().unwrap();
+    let mut value = |sql: &str| shard.query_one(sql, &[]).unwrap().get::<_, i64>(0);
+    let count = "SELECT count(*) FROM docshard_data.numbered_writes";
+    assert_eq!(value(count), 2);
+    let age = "WITH aged AS (UPDATE docshard_data.numbered_writes SET written_at = now() - interval '31 minutes' \
+               WHERE session = (SELECT session FROM docshard_data.numbered_writes ORDER BY session LIMIT 1) RETURNING 1) SELECT count(*) FROM aged";
+    assert_eq!(value(age), 1);
+    for (most, forgotten, left) in [(0, 0, 2), (10, 1, 1), (10, 0, 1)] {
+        assert_eq!(value(&format!("SELECT docshard_internal.forget_numbered_writes({most})")), forgotten);
+        assert_eq!(value(count), left);
+    }
+    shard.commit().unwrap();
     assert!(new.run(&moving, 1, &increment(1)).contains_key("retriedStmtIds"));
 }
 
