@@ -15,7 +15,8 @@ use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Mutex, MutexGuard};
 
 const MOST: usize = 256 << 20;
@@ -30,20 +31,31 @@ static LIMIT_NOW: AtomicUsize = AtomicUsize::new(LIMIT);
 
 struct Bounded;
 
+/// Changes the budget's counter from one thread at a time, as its loads and stores are separate: other tests make their inputs meanwhile.
+/// A lost change would move the limit by as much as the other thread has allocated or freed since.
+fn count(change: fn(usize), bytes: usize) {
+    static COUNTING: AtomicBool = AtomicBool::new(false);
+    while COUNTING.swap(true, Acquire) {
+        std::thread::yield_now();
+    }
+    change(bytes);
+    COUNTING.store(false, Release);
+}
+
 // SAFETY: every call is passed to the system's allocator, or returns null.
 unsafe impl GlobalAlloc for Bounded {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if HELD.fetch_add(layout.size(), Relaxed) + layout.size() > MOST {
             return std::ptr::null_mut();
         }
-        budget::allocated(layout.size());
+        count(budget::allocated, layout.size());
         // SAFETY: promised by the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         HELD.fetch_sub(layout.size(), Relaxed);
-        budget::freed(layout.size());
+        count(budget::freed, layout.size());
         // SAFETY: promised by the caller.
         unsafe { System.dealloc(block, layout) }
     }
