@@ -78,6 +78,6 @@ GRANT SELECT ON ALL TABLES IN SCHEMA docshard TO PUBLIC;
 -- Every function for routers reads which cluster a database belongs to.
 GRANT SELECT ON docshard_data.node TO PUBLIC;
 
--- Nothing of the extension changes from here on: see protection.sql. Also in sessions with session_replication_role = replica.
+-- The last statements of CREATE EXTENSION: see protection.sql. ALWAYS includes sessions with session_replication_role = replica.
 ALTER EVENT TRIGGER docshard_watch_drops ENABLE ALWAYS;
 ALTER EVENT TRIGGER docshard_check_changes ENABLE ALWAYS;

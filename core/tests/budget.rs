@@ -31,8 +31,8 @@ static LIMIT_NOW: AtomicUsize = AtomicUsize::new(LIMIT);
 
 struct Bounded;
 
-/// Changes the budget's counter from one thread at a time, as its loads and stores are separate: other tests make their inputs meanwhile.
-/// A lost change would move the limit by as much as the other thread has allocated or freed since.
+/// Changes the budget's counter, one thread at a time: it is loaded and stored separately, and other tests make their inputs meanwhile.
+/// A lost change would move the limit.
 fn count(change: fn(usize), bytes: usize) {
     static COUNTING: AtomicBool = AtomicBool::new(false);
     while COUNTING.swap(true, Acquire) {

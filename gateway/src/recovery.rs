@@ -27,7 +27,7 @@ macro_rules! system {
     };
 }
 
-/// The transaction's id, and where it is valid; NULLs if it has none. The commit relies on it that there always is a row.
+/// The transaction's id, and where it is valid; NULLs if it has none. There is always a row, on which the commit relies.
 pub const XID: &str = concat!(
     "SELECT own.xid, CASE WHEN own.xid IS NOT NULL THEN ",
     timeline!(),

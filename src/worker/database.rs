@@ -47,20 +47,24 @@ const LOCK_PATIENCE: &CStr = c"2s";
 type Duty = (&'static str, &'static str, fn() -> Result<()>);
 
 /// The regular work besides balancing; each with its name in `balancer_status()` and the prefix of its errors.
-const DUTIES: [Duty; 9] =
-    [
-        ("resolving transactions", "", || transactions::resolve_all().map(drop)),
-        ("ending changes of layout", "", || resharding::recover().map(drop)),
-        ("handing over sampled statements", "", samples::hand_over),
-        ("removing what moves have left", "", || {
-            if fault::is_off("sweep") { Ok(()) } else { migration::sweep().map(drop) }
-        }),
-        ("completing drops", "completing drops on shards that can be reached again: ", pending_drops::finish),
-        ("changing passwords", "changing passwords: ", rotation::finish),
-        ("removing failed index builds", "", || indexing::sweep().map(drop)),
-        ("looking for the releases of shards", "looking for the releases of shards: ", field_order::begin),
-        ("reporting refused hosts", "reporting refused hosts: ", contacts::report_refused_hosts),
-    ];
+const DUTIES: [Duty; 9] = [
+    ("resolving transactions", "", || transactions::resolve_all().map(drop)),
+    ("ending changes of layout", "", || resharding::recover().map(drop)),
+    ("handing over sampled statements", "", samples::hand_over),
+    ("removing what moves have left", "", sweep),
+    ("completing drops", "completing drops on shards that can be reached again: ", pending_drops::finish),
+    ("changing passwords", "changing passwords: ", rotation::finish),
+    ("removing failed index builds", "", || indexing::sweep().map(drop)),
+    ("looking for the releases of shards", "looking for the releases of shards: ", field_order::begin),
+    ("reporting refused hosts", "reporting refused hosts: ", contacts::report_refused_hosts),
+];
+
+fn sweep() -> Result<()> {
+    if fault::is_off("sweep") {
+        return Ok(());
+    }
+    migration::sweep().map(drop)
+}
 
 /// Runs until SIGTERM, or until the database has no more work.
 pub(super) fn run(database: Oid) {

@@ -330,7 +330,8 @@ fn what_moves_and_changes_of_layout_leave_is_found_and_repaired() {
     ));
     repaired(&cluster, "a capture and a table", &[("LeftoverState", "", "shard0")]);
 
-    // The row of a change is gone, as if the router had been restored to a time before it. The worker would find what it has left, too.
+    // The row of a change is gone, as if the router had been restored to a time before it. The worker must not remove what the
+    // change has left before it is looked for.
     cluster.router.switch_off("sweep");
     cluster.router.arm("reshard.cloned", Fault::Pause);
     let mut client = cluster.router.client();

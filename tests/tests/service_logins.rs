@@ -131,7 +131,7 @@ fn no_secret_is_logged_though_statements_fail() {
         let answer = rotation.join().expect("a rotation");
         assert!(answer.to_string().contains("docshard_shard0"), "the answer names who is late: {answer}");
     });
-    // Afterwards the worker finishes it.
+    // As soon as the role is unlocked, the worker finishes the rotation.
     assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard_catalog.rotation"), 1);
     holder.batch_execute("ROLLBACK").unwrap();
     all.extend(secrets(&cluster));

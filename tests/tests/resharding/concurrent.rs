@@ -50,7 +50,7 @@ fn a_crash_at_any_step_leaves_one_layout_or_the_other() {
         .collect();
     assert!(points.len() > 10, "{points:?}");
     for (number, point) in points.iter().enumerate() {
-        // Without the time for both, an error at one step and a crash at the next one.
+        // `make test` has an error at one step and a crash at the next one, `make test-all` both at each.
         let both = [Fault::Error, Fault::Kill];
         let faults = if is_thorough() { &both[..] } else { &both[number % 2..=number % 2] };
         for &fault in faults {
