@@ -420,12 +420,17 @@ CREATE TABLE docshard_data.capture_parts (
     id            bytea,
     next_skey     bytea,
     next_id       bytea,
+    file          bigint,
+    place         bigint,
+    next_place    bigint,
     target_key    text,
     target_share  bytea,
     PRIMARY KEY (migration_id, part)
 );
 COMMENT ON TABLE docshard_data.capture_parts IS 'The parts into which a captured range is divided for copying: each begins at a key and ends before the next part''s; null is before all ids, or after all keys';
 
+COMMENT ON COLUMN docshard_data.capture_parts.file IS 'the relfilenode in which a part of a whole table has its places; null for a part of a range';
+COMMENT ON COLUMN docshard_data.capture_parts.place IS 'where a part of a whole table begins: a row''s block number times 65536, and its line number';
 COMMENT ON COLUMN docshard_data.capture_parts.target_key IS 'only documents that have a key of target_share by this shard key; null: all';
 
 CREATE TABLE docshard_data.numbered_writes (

@@ -437,9 +437,12 @@ VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'check_metadata_consis
 CREATE FUNCTION docshard_internal.storage_space(collection int)
 RETURNS TABLE (documents bigint, stored bigint, indexes bigint, free bigint)
 STRICT STABLE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'storage_space_wrapper';
-ALTER TABLE docshard_data.capture_parts ADD COLUMN target_key text, ADD COLUMN target_share bytea;
+ALTER TABLE docshard_data.capture_parts ADD COLUMN file bigint, ADD COLUMN place bigint, ADD COLUMN next_place bigint,
+                                        ADD COLUMN target_key text, ADD COLUMN target_share bytea;
+COMMENT ON COLUMN docshard_data.capture_parts.file IS 'the relfilenode in which a part of a whole table has its places; null for a part of a range';
+COMMENT ON COLUMN docshard_data.capture_parts.place IS 'where a part of a whole table begins: a row''s block number times 65536, and its line number';
 COMMENT ON COLUMN docshard_data.capture_parts.target_key IS 'only documents that have a key of target_share by this shard key; null: all';
-CREATE FUNCTION docshard_internal.pack_share(collection int, skey bytea, id bytea, next_skey bytea, next_id bytea, key text, share bytea)
+CREATE FUNCTION docshard_internal.pack_share(collection int, file bigint, place bigint, next_place bigint, key text, share bytea)
 RETURNS TABLE (documents bigint, packed text)
 STABLE PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'pack_share_wrapper';
 CREATE FUNCTION docshard_internal.load_share(resharding bigint, collection int, batch int, key text, share bytea)
@@ -455,7 +458,7 @@ SELECT migration_id, part, documents, packed
         WHERE target_key IS NULL
        UNION ALL
        SELECT p.documents, p.packed
-         FROM docshard_internal.pack_share(collection_id, skey, id, next_skey, next_id, target_key, target_share) AS p
+         FROM docshard_internal.pack_share(collection_id, file, place, next_place, target_key, target_share) AS p
         WHERE target_key IS NOT NULL) AS packed;
 
 CREATE FUNCTION docshard.reshard_collection(ns text, key json, options json DEFAULT '{}') RETURNS json

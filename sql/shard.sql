@@ -20,7 +20,7 @@ SELECT migration_id, part, documents, packed
         WHERE target_key IS NULL
        UNION ALL
        SELECT p.documents, p.packed
-         FROM docshard_internal.pack_share(collection_id, skey, id, next_skey, next_id, target_key, target_share) AS p
+         FROM docshard_internal.pack_share(collection_id, file, place, next_place, target_key, target_share) AS p
         WHERE target_key IS NOT NULL) AS packed;
 COMMENT ON VIEW docshard_data.capture_packed IS 'The current documents of a captured range, part by part, packed';
 

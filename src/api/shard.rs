@@ -272,7 +272,7 @@ shard_functions! {
     [volatile, parallel_unsafe] divide_range(
         migration: Option<i64>, collection: Option<i32>, lo: Option<&[u8]>, hi: Option<&[u8]>, documents: Option<i64>,
     ) -> i64 => {
-        given!(migration, collection, lo, documents);
+        given!(migration, collection, documents);
         clone_parts::divide(&DivideRange { migration, collection, lo, hi, documents })
     };
 
@@ -283,19 +283,17 @@ shard_functions! {
         // With an `id`, the end lies after some documents of its shard key.
         let end = next_skey.map(|next| if next_id.is_some() { [next, &[0]].concat() } else { next.to_vec() });
         access::require_captured(collection, skey, end.as_deref())?;
-        Ok(TableIterator::new(clone_parts::pack(collection, (skey, id), (next_skey, next_id), None)?))
+        Ok(TableIterator::new(clone_parts::pack(collection, (skey, id), (next_skey, next_id))?))
     };
 
     /// Like `pack_part`, for a recipient of another layout.
     [stable, parallel_safe] pack_share(
-        collection: Option<i32>, skey: Option<&[u8]>, id: Option<&[u8]>, next_skey: Option<&[u8]>, next_id: Option<&[u8]>,
-        key: Option<&str>, share: Option<&[u8]>,
+        collection: Option<i32>, file: Option<i64>, place: Option<i64>, next_place: Option<i64>, key: Option<&str>, share: Option<&[u8]>,
     ) -> TableIterator<'static, (name!(documents, i64), name!(packed, String))> => {
-        given!(collection, skey, key, share);
-        let end = next_skey.map(|next| if next_id.is_some() { [next, &[0]].concat() } else { next.to_vec() });
-        access::require_captured(collection, skey, end.as_deref())?;
+        given!(collection, file, place, key, share);
+        access::require_captured(collection, &[], None)?;
         let wanted = clone_parts::Wanted { key: recipient_load::read_key(key)?, share: Share::decode(share)? };
-        Ok(TableIterator::new(clone_parts::pack(collection, (skey, id), (next_skey, next_id), Some(&wanted))?))
+        Ok(TableIterator::new(clone_parts::pack_share(collection, file, place, next_place, &wanted)?))
     };
 
     [volatile, parallel_unsafe, strict] load_share(

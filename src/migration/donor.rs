@@ -65,7 +65,7 @@ impl Attempt {
     /// Starts to divide the range into parts, each of which is pulled by one statement.
     pub(super) fn start_dividing(&mut self, documents: i64) -> Result<()> {
         let Record { id: migration, collection, ref min, .. } = self.record;
-        DivideRange { migration, collection, lo: min, hi: self.end.as_deref(), documents }.start(&mut self.donor)
+        DivideRange { migration, collection, lo: Some(min), hi: self.end.as_deref(), documents }.start(&mut self.donor)
     }
 
     /// Waits for the division; returns the number of parts, which are numbered from 1.

@@ -230,7 +230,7 @@ impl Sessions {
         for donor in &mut self.donors {
             let size = SampleDocumentSize(all(collection)).call(&mut donor.session)?.unwrap_or(1);
             let documents = (PART_BYTES / size.max(1)).clamp(10, 20_000);
-            let divide = DivideRange { migration: id, collection, lo: &[], hi: None, documents };
+            let divide = DivideRange { migration: id, collection, lo: None, hi: None, documents };
             donor.parts = divide.call(&mut donor.session)?;
             if !(0..PART_NUMBERS).contains(&donor.parts) {
                 return Err(error!(Kind::InternalError, "malformed answer to divide_range: {} parts", donor.parts));

@@ -1,5 +1,5 @@
-//! The parts of a range that a move copies. The donor divides the range, and packs the documents of a part into one value, which
-//! is transferred and staged. A separate value for each document would cost more than the document itself: a conversion to text
+//! The parts of what is copied: of a range by a move, in the order of keys, and of a whole table by a change of layout, in the order of places,
+//! as that reads each page once. The donor divides it, and packs the documents of a part into one value, which is transferred and staged. A separate value for each document would cost more than the document itself: a conversion to text
 //! and back, a row in the staging table and its index entry.
 //!
 //! A packed value has, for each document in the order of the keys, the lengths of `skey`, `id` and `doc` (4 bytes each, little-endian),
@@ -7,7 +7,8 @@
 //! long and takes many times as long to write and read.
 //!
 //! INVARIANT: each part reaches from its key to the key of the next part, so the parts cover the whole range, also after later
-//! writes to it.
+//! writes to it. Parts by places have each document that has not changed since the capture began, once: it stays where it is, as
+//! long as the table has the same file, which is checked. The changed ones are logged.
 
 use super::stored::document;
 use super::table;
@@ -15,11 +16,11 @@ use crate::pg::error::{Error, Result};
 use crate::pg::memory::allocator;
 use crate::pg::spi;
 use crate::storage::rows::TableRow;
-use crate::storage::scan::{self, Bound, Columns};
+use crate::storage::scan::{self, Bound, Columns, Place};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use docshard_core::cluster::share::Share;
-use docshard_core::error::{Kind, error};
+use docshard_core::error::{Kind, bail, error};
 use docshard_core::routing::protocol::migration::DivideRange;
 use docshard_core::sql::param::Param;
 use docshard_core::values::key::KeyPattern;
@@ -32,15 +33,13 @@ const MAX_BYTES: usize = 8 << 20;
 /// number of parts.
 pub fn divide(range: &DivideRange<'_>) -> Result<i64> {
     let &DivideRange { migration, collection, lo, hi, documents } = range;
+    let mut dividing = Dividing { documents: documents.max(1), number: 0, bytes: 0 };
+    let Some(lo) = lo else { return divide_table(migration, collection, dividing) };
     let mut begins: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-    let (mut number, mut bytes) = (0, 0);
     visit(collection, lo, hi, |row| {
-        bytes += row.size(2);
-        if number == documents.max(1) || (number > 0 && bytes > MAX_BYTES) {
+        if dividing.begins_with(row) {
             begins.extend(row.bytes(0).zip(row.bytes(1)));
-            (number, bytes) = (0, row.size(2));
         }
-        number += 1;
         true
     })?;
     let (skeys, ids): (Vec<&[u8]>, Vec<&[u8]>) = begins.iter().map(|(skey, id)| (&skey[..], &id[..])).unzip();
@@ -58,6 +57,51 @@ pub fn divide(range: &DivideRange<'_>) -> Result<i64> {
             Param::OptBytea(hi),
             Param::ByteaArray(&skeys),
             Param::ByteaArray(&ids),
+        ],
+    )?;
+    Ok(i64::try_from(inserted.processed).unwrap_or(i64::MAX))
+}
+
+/// How many documents the present part has, and their size.
+struct Dividing {
+    /// the largest number of documents
+    documents: i64,
+    number: i64,
+    bytes: usize,
+}
+
+impl Dividing {
+    /// Adds the row to the present part, or to a new one, if the present one is full. Returns true for a new one.
+    fn begins_with(&mut self, row: &Columns<'_>) -> bool {
+        self.bytes += row.size(2);
+        let is_full = self.number == self.documents || (self.number > 0 && self.bytes > MAX_BYTES);
+        if is_full {
+            (self.number, self.bytes) = (0, row.size(2));
+        }
+        self.number += 1;
+        is_full
+    }
+}
+
+/// Divides a whole table by the places of its documents.
+fn divide_table(migration: i64, collection: i32, mut dividing: Dividing) -> Result<i64> {
+    let (relation, _) = table::oids(collection)?;
+    let mut places: Vec<Place> = vec![0];
+    scan::by_place(relation, 0, None, |row| {
+        if dividing.begins_with(&row) {
+            places.push(row.place_number());
+        }
+        true
+    });
+    let inserted = spi::execute(
+        "INSERT INTO docshard_data.capture_parts (migration_id, part, collection_id, skey, file, place, next_place) \
+         SELECT $1, pg_catalog.row_number() OVER places, $2, '', $3, place, pg_catalog.lead(place) OVER places \
+         FROM pg_catalog.unnest($4::int8[]) AS place WINDOW places AS (ORDER BY place)",
+        &[
+            Param::Int8(migration),
+            Param::Int4(collection),
+            Param::Int8(scan::file(relation)),
+            Param::Int8Array(&places),
         ],
     )?;
     Ok(i64::try_from(inserted.processed).unwrap_or(i64::MAX))
@@ -98,50 +142,68 @@ impl Wanted {
     }
 }
 
-/// Packs the documents of a part, by the active snapshot: all, or those that are `wanted`. Returns one or several packed values, each with
-/// its number of documents. The part reaches from its key to the next part's key: without an `id` it starts at the shard key's first
-/// document; without a next key it ends with the table.
+/// Documents that are packed into values of limited size.
+struct Packing {
+    /// each value, and its number of documents
+    values: Vec<(i64, Vec<u8>)>,
+}
+
+impl Packing {
+    fn new() -> Self {
+        allocator::keep_large_blocks();
+        Self { values: vec![(0, Vec::new())] }
+    }
+
+    /// Packs the row if `takes` returns true for its key, `_id` and document.
+    fn add(&mut self, row: &Columns<'_>, takes: impl FnOnce(&[u8], &[u8], &[u8]) -> bool) {
+        let (documents, bytes) = self.values.last_mut().expect("there is one");
+        let start = bytes.len();
+        bytes.extend([0; 12]);
+        let mut ends = [bytes.len(); 4];
+        for column in 0..3 {
+            row.append(column, bytes);
+            ends[column + 1] = bytes.len();
+            let length = u32::try_from(ends[column + 1] - ends[column]).unwrap_or(u32::MAX).to_le_bytes();
+            bytes[start + 4 * column..][..4].copy_from_slice(&length);
+        }
+        let part = |column: usize| &bytes[ends[column]..ends[column + 1]];
+        if !takes(part(0), part(1), part(2)) {
+            bytes.truncate(start);
+            return;
+        }
+        *documents += 1;
+        if bytes.len() >= MAX_BYTES {
+            self.values.push((0, Vec::new()));
+        }
+    }
+
+    /// The values with their numbers of documents, as text.
+    fn encoded(self) -> Vec<(i64, String)> {
+        let values = self.values.into_iter().filter(|(documents, _)| *documents > 0);
+        values.map(|(documents, bytes)| (documents, STANDARD_NO_PAD.encode(bytes))).collect()
+    }
+}
+
+/// Packs the documents of a part of a range, by the active snapshot. Returns one or several packed values, each with its number of
+/// documents. The part reaches from its key to the next part's key: without an `id` it starts at the shard key's first document; without a
+/// next key it ends with the table.
 pub fn pack(
     collection: i32,
     (skey, id): (&[u8], Option<&[u8]>),
     (next_skey, next_id): (Option<&[u8]>, Option<&[u8]>),
-    wanted: Option<&Wanted>,
 ) -> Result<Vec<(i64, String)>> {
-    allocator::keep_large_blocks();
     let (relation, index) = table::oids(collection)?;
-    let mut packed: Vec<(i64, Vec<u8>)> = vec![(0, Vec::new())];
-    let mut pack_one = |columns: Columns<'_>| {
-        let (documents, bytes) = packed.last_mut().expect("there is one");
-        let start = bytes.len();
-        bytes.extend([0; 12]);
-        let mut end = bytes.len();
-        for column in 0..3 {
-            columns.append(column, bytes);
-            let length = u32::try_from(bytes.len() - end).unwrap_or(u32::MAX).to_le_bytes();
-            bytes[start + 4 * column..][..4].copy_from_slice(&length);
-            end = bytes.len();
-        }
-        let length =
-            |column: usize| u32::from_le_bytes(bytes[start + 4 * column..][..4].try_into().expect("4 bytes")) as usize;
-        let (here_skey, rest) = bytes[start + 12..].split_at(length(0));
-        let is_next = next_skey.is_some_and(|next| match here_skey.cmp(next) {
-            std::cmp::Ordering::Equal => next_id.is_none_or(|next| &rest[..length(1)] >= next),
-            order => order.is_gt(),
+    let mut packing = Packing::new();
+    let mut pack_one = |row: Columns<'_>| {
+        let mut is_here = true;
+        packing.add(&row, |skey, id, _| {
+            is_here = next_skey.is_none_or(|next| match skey.cmp(next) {
+                std::cmp::Ordering::Equal => next_id.is_some_and(|next| id < next),
+                order => order.is_lt(),
+            });
+            is_here
         });
-        if is_next {
-            bytes.truncate(start);
-            return false;
-        }
-        let doc = length(0) + length(1);
-        if wanted.is_some_and(|wanted| !wanted.includes(&rest[doc - here_skey.len()..])) {
-            bytes.truncate(start);
-            return true;
-        }
-        *documents += 1;
-        if bytes.len() >= MAX_BYTES {
-            packed.push((0, Vec::new()));
-        }
-        true
+        is_here
     };
     let rest = match id {
         Some(id) => scan::by_key(relation, index, &[Bound::Is(skey), Bound::From(id)], &mut pack_one),
@@ -151,8 +213,33 @@ pub fn pack(
         let from = if id.is_some() { Bound::Above(skey) } else { Bound::From(skey) };
         scan::by_key(relation, index, &[from], &mut pack_one);
     }
-    packed.retain(|(documents, _)| *documents > 0);
-    Ok(packed.into_iter().map(|(documents, bytes)| (documents, STANDARD_NO_PAD.encode(bytes))).collect())
+    Ok(packing.encoded())
+}
+
+/// Packs those documents of a part of a table that a recipient gets, like [`pack`]. The part reaches from its place to the next part's place.
+///
+/// # Errors
+/// `ConflictingOperationInProgress` if the table no longer has this file, so that the documents may have other places.
+pub fn pack_share(
+    collection: i32,
+    file: i64,
+    from: Place,
+    before: Option<Place>,
+    wanted: &Wanted,
+) -> Result<Vec<(i64, String)>> {
+    let (relation, _) = table::oids(collection)?;
+    if scan::file(relation) != file {
+        bail!(
+            Kind::ConflictingOperationInProgress,
+            "the table of collection {collection} was written anew, as by VACUUM FULL, while its documents were copied"
+        );
+    }
+    let mut packing = Packing::new();
+    scan::by_place(relation, from, before, |row| {
+        packing.add(&row, |_, _, doc| wanted.includes(doc));
+        true
+    });
+    Ok(packing.encoded())
 }
 
 /// Decodes a packed value that was transferred. Its documents are checked when they are loaded: see [`super::recipient_load`].

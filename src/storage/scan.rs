@@ -73,6 +73,11 @@ impl Columns<'_> {
         // SAFETY: a non-null varlena, of which only the header is read.
         unsafe { pg_sys::toast_raw_datum_size(self.values[column]) }
     }
+    /// Returns the row's place as a number.
+    pub fn place_number(&self) -> Place {
+        let pg_sys::BlockIdData { bi_hi, bi_lo } = self.place.ip_blkid;
+        i64::from(bi_hi) << 32 | i64::from(bi_lo) << 16 | i64::from(self.place.ip_posid)
+    }
     /// Returns the row's block and line number, in the format of `tidsend`.
     pub fn place(&self) -> [u8; 6] {
         let pg_sys::BlockIdData { bi_hi, bi_lo } = self.place.ip_blkid;
@@ -80,6 +85,10 @@ impl Columns<'_> {
         [a, b, c, d, e, f]
     }
 }
+
+/// A row's place in its table: the block's number times 65,536, and the line's number. A row stays where it is until it is changed, or the
+/// table is written anew, which gives it another file: see [`file`].
+pub type Place = i64;
 
 /// The snapshot that a scan uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -314,19 +323,73 @@ fn scan_by_keys(
         let mut goes_on = true;
         while goes_on && pg_sys::index_getnext_slot(scan, direction, slot) {
             pgrx::check_for_interrupts!();
-            pg_sys::slot_getsomeattrs_int(slot, (*(*rel).rd_att).natts);
-            let columns = (*slot).tts_nvalid as usize;
-            goes_on = visit(Columns {
-                values: std::slice::from_raw_parts((*slot).tts_values, columns),
-                nulls: std::slice::from_raw_parts((*slot).tts_isnull, columns),
-                place: (*slot).tts_tid,
-            });
+            goes_on = visit(columns_of(rel, slot));
         }
         pg_sys::index_endscan(scan);
         pg_sys::ExecDropSingleTupleTableSlot(slot);
         pg_sys::index_close(index_rel, pg_sys::AccessShareLock as i32);
         pg_sys::table_close(rel, pg_sys::AccessShareLock as i32);
         Some(goes_on)
+    }
+}
+
+/// The columns of the row in a slot.
+///
+/// # Safety
+/// The slot has a row of the open relation, and keeps it as long as the columns are used.
+unsafe fn columns_of<'a>(rel: pg_sys::Relation, slot: *mut pg_sys::TupleTableSlot) -> Columns<'a> {
+    // SAFETY: promised by the caller.
+    unsafe {
+        pg_sys::slot_getsomeattrs_int(slot, (*(*rel).rd_att).natts);
+        let columns = (*slot).tts_nvalid as usize;
+        Columns {
+            values: std::slice::from_raw_parts((*slot).tts_values, columns),
+            nulls: std::slice::from_raw_parts((*slot).tts_isnull, columns),
+            place: (*slot).tts_tid,
+        }
+    }
+}
+
+/// The number of the file that has the relation's rows. VACUUM FULL, for example, writes another one.
+pub fn file(relation: pg_sys::Oid) -> i64 {
+    // SAFETY: the relation exists (the caller looked it up in this transaction).
+    unsafe {
+        let rel = open_looked_up(relation, pg_sys::AccessShareLock);
+        let file = (*(*rel).rd_rel).relfilenode;
+        // The lock stays, so the file does, too.
+        pg_sys::table_close(rel, pg_sys::NoLock as i32);
+        i64::from(file.to_u32())
+    }
+}
+
+/// Calls `visit` with each row that is visible in the active snapshot, from a place on and before another one, in the order of their
+/// places, until `visit` returns false. Without an end, the last row is the table's.
+pub fn by_place(relation: pg_sys::Oid, from: Place, before: Option<Place>, mut visit: impl FnMut(Columns<'_>) -> bool) {
+    let pointer = |place: Place| pg_sys::ItemPointerData {
+        ip_blkid: pg_sys::BlockIdData { bi_hi: (place >> 32) as u16, bi_lo: (place >> 16) as u16 },
+        ip_posid: place as u16,
+    };
+    let (mut first, mut last) = (pointer(from), pointer(before.unwrap_or(Place::MAX)));
+    let flags = pg_sys::ScanOptions::SO_TYPE_TIDRANGESCAN | pg_sys::ScanOptions::SO_ALLOW_PAGEMODE;
+    // SAFETY: the relation exists (the caller looked it up in this transaction), and it is a heap, which has such scans. Any place is valid:
+    // a scan ends with the table.
+    unsafe {
+        let rel = open_looked_up(relation, pg_sys::AccessShareLock);
+        let methods = &*(*rel).rd_tableam;
+        let slot = pg_sys::table_slot_create(rel, std::ptr::null_mut());
+        let begin = methods.scan_begin.expect("a heap");
+        let scan = begin(rel, pg_sys::GetActiveSnapshot(), 0, std::ptr::null_mut(), std::ptr::null_mut(), flags);
+        methods.scan_set_tidrange.expect("a heap")(scan, &mut first, &mut last);
+        let next = methods.scan_getnextslot_tidrange.expect("a heap");
+        let mut goes_on = true;
+        while goes_on && next(scan, pg_sys::ScanDirection::ForwardScanDirection, slot) {
+            pgrx::check_for_interrupts!();
+            let row = columns_of(rel, slot);
+            goes_on = before.is_none_or(|before| row.place_number() < before) && visit(row);
+        }
+        methods.scan_end.expect("a heap")(scan);
+        pg_sys::ExecDropSingleTupleTableSlot(slot);
+        pg_sys::table_close(rel, pg_sys::AccessShareLock as i32);
     }
 }
 

@@ -4,7 +4,7 @@
 //! In `make test` each point has one accident: the one test has the points with even numbers, the other one the rest, and each takes its two
 //! kinds of accidents in turn. `make test-all` has all at every point.
 
-use crate::{LONG, NS, check_clean, cluster, code, json, reshard, run};
+use crate::{LONG, NS, check_clean, cluster, code, json, nodes, reshard, run, start};
 use docshard_tests::faults::{Fault, names};
 use docshard_tests::{Cluster, is_thorough, wait_until};
 use postgres::NoTls;
@@ -231,5 +231,25 @@ fn a_hand_over_that_is_late_is_put_off() {
         }
         check_after(&cluster, "a change that was put off");
     }
+    crate::check(&cluster, documents);
+}
+
+/// While documents are copied, a table that is written anew has them at other places, so that some could be missed. The change ends.
+#[test]
+fn a_table_that_is_written_anew_ends_the_change() {
+    let documents = 300;
+    let cluster = cluster(documents);
+    let number: i32 =
+        cluster.router.value(&format!("SELECT id FROM docshard_catalog.collections WHERE namespace = '{NS}'"));
+    cluster.router.arm("reshard.cloning", Fault::Pause);
+    let change = start(&cluster, reshard(r#"{"_id": "hashed"}"#, "{}"));
+    await_point(&cluster, "reshard.cloning");
+    for node in nodes(&cluster) {
+        node.psql(&format!("VACUUM FULL docshard_data.c{number}"));
+    }
+    cluster.router.clear_faults();
+    let error = change.join().expect("a session").expect_err("the places have changed");
+    assert_eq!(code(&error), "MongoDB error 117 (ConflictingOperationInProgress)", "{error:?}");
+    check_after(&cluster, "VACUUM FULL");
     crate::check(&cluster, documents);
 }

@@ -24,11 +24,12 @@ calls! {
     /// The transactions that hold a migration's lock: the writers to its range.
     range_writers => RangeWriters { migration: i64 } -> Vec<LockHolder>;
 
-    /// Donor: divides the range into parts of `documents` documents; returns the number of parts.
+    /// Donor: divides the range into parts of `documents` documents; returns the number of parts. Without `lo` the whole table is divided,
+    /// by the places of its documents.
     divide_range => DivideRange<'a> {
         migration: i64,
         collection: i32,
-        lo: &'a [u8],
+        lo: Option<&'a [u8]>,
         hi: Option<&'a [u8]>,
         documents: i64,
     } -> i64;

@@ -40,11 +40,11 @@ calls! {
 }
 
 shard_statements! {
-    /// Donor: adds a copy of the parts of a range for one recipient, numbered from `after` + 1; returns how many.
+    /// Donor: adds a copy of the parts of its table for one recipient, numbered from `after` + 1; returns how many.
     InsertShareParts<'a> { resharding: i64, after: i64, key: &'a str, share: &'a [u8] } -> i64 {
         "WITH made AS (INSERT INTO docshard_data.capture_parts \
-           (migration_id, part, collection_id, skey, id, next_skey, next_id, target_key, target_share) \
-         SELECT migration_id, part + $2, collection_id, skey, id, next_skey, next_id, $3, $4 \
+           (migration_id, part, collection_id, skey, file, place, next_place, target_key, target_share) \
+         SELECT migration_id, part + $2, collection_id, skey, file, place, next_place, $3, $4 \
            FROM docshard_data.capture_parts WHERE migration_id = $1 AND target_key IS NULL RETURNING 1) \
          SELECT pg_catalog.count(*) FROM made"
     }
