@@ -303,6 +303,8 @@ COMMENT ON COLUMN docshard_catalog.contacts.epoch IS 'the epoch of this router a
 -- The order of fields is kept when all shards have this release.
 ALTER TABLE docshard_catalog.cluster ADD COLUMN keeps_order boolean NOT NULL DEFAULT true;
 COMMENT ON COLUMN docshard_catalog.cluster.keeps_order IS 'documents keep the order of their fields: all shards have a release that knows it';
+ALTER TABLE docshard_catalog.cluster ADD COLUMN timeline bigint NOT NULL DEFAULT 0;
+COMMENT ON COLUMN docshard_catalog.cluster.timeline IS 'the timeline of the router''s WAL in which numbers of collections, indexes, migrations and shards were last assigned; 0: not known';
 UPDATE docshard_catalog.cluster SET keeps_order = false
  WHERE EXISTS (SELECT FROM docshard_catalog.shards WHERE server IS NOT NULL);
 

@@ -89,11 +89,13 @@ impl ShardSession {
         self.named(|session| session.execute(sql))
     }
 
-    /// Ends the sessions on the shard that have this application name; returns the number of those that stay.
+    /// Ends the sessions on the shard that have this application name; returns the number of those that stay. Any role may use the name, so
+    /// only sessions of roles whose rights this one has are meant.
     pub fn end_sessions(&mut self, application: &str) -> Result<i64> {
         let staying = self.query::<i64>(
             "SELECT count(*) FILTER (WHERE NOT pg_terminate_backend(pid, 5000)) FROM pg_catalog.pg_stat_activity \
-             WHERE application_name = $1 AND datname = current_database() AND pid <> pg_backend_pid()",
+             WHERE application_name = $1 AND datname = current_database() AND pid <> pg_backend_pid() \
+             AND pg_catalog.pg_has_role(usesysid, 'USAGE')",
             &[Param::Text(application)],
         )?;
         Ok(staying.into_iter().sum())

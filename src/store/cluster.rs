@@ -48,6 +48,17 @@ statements! {
 
     fn find_and_lock_epoch() -> Option<i64> { run "SELECT epoch FROM docshard_catalog.cluster FOR UPDATE" }
 
+    /// The timeline in which numbers were last assigned; 0 if none were; None in a catalog that does not store it.
+    pub fn find_timeline() -> Option<i64> {
+        run "SELECT (pg_catalog.to_jsonb(c) ->> 'timeline')::pg_catalog.int8 FROM docshard_catalog.cluster c \
+             WHERE pg_catalog.jsonb_exists(pg_catalog.to_jsonb(c), 'timeline')"
+    }
+
+    /// Like [`find_timeline`], locked until the transaction ends.
+    pub fn lock_timeline() -> Option<i64> { run "SELECT timeline FROM docshard_catalog.cluster FOR NO KEY UPDATE" }
+
+    pub fn set_timeline(timeline: i64) { run "UPDATE docshard_catalog.cluster SET timeline = $1" }
+
     /// True if documents keep the order of their fields.
     pub fn keeps_order() -> bool { run "SELECT FROM docshard_catalog.cluster WHERE keeps_order" }
 

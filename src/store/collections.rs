@@ -1,6 +1,7 @@
 //! `docshard_catalog.collections`: names, shard keys, versions, and options of collections.
 
 use crate::pg::error::Result;
+use crate::pg::server::wal;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::{Kind, error};
 use docshard_core::routing::protocol::sql;
@@ -88,10 +89,23 @@ macro_rules! is_no_copy {
 /// The SQL query for the number of collections, for this database or another one.
 pub const COUNT: &str = "SELECT pg_catalog.count(*) FROM docshard_catalog.collections";
 
-/// Advances a collection's version and returns it. It was never assigned before, and never will be again.
+/// Advances a collection's version and returns it. It was never assigned before, and never will be again: not by a server whose last commits
+/// were lost in a failover either, as each timeline has versions of its own.
 /// Errors: `NamespaceNotFound`.
 pub fn next_version(id: i32) -> Result<i64> {
-    advance_version(id)?.ok_or_else(|| error!(Kind::NamespaceNotFound, "the collection was dropped"))
+    let after = (wal::timeline() - 1).clamp(0, i64::from(i32::MAX) - 1) << 32;
+    advance_version(id, after)?.ok_or_else(|| error!(Kind::NamespaceNotFound, "the collection was dropped"))
+}
+
+/// Inserts a collection; returns its number, or None if the name is taken.
+pub fn insert(
+    namespace: &str,
+    database: &str,
+    key: Option<&str>,
+    token: i64,
+    collation: Option<&str>,
+) -> Result<Option<i32>> {
+    insert_row(super::next_id("collections")?, namespace, database, key, token, collation)
 }
 
 statements! {
@@ -191,17 +205,16 @@ statements! {
         run "SELECT WHERE pg_catalog.has_table_privilege('docshard_catalog.collections', 'INSERT')"
     }
 
-    /// Inserts a collection; returns its number, or None if the name is taken.
-    pub fn insert(
-        namespace: &str, database: &str, key: Option<&str>, token: i64, collation: Option<&str>,
+    fn insert_row(
+        id: i32, namespace: &str, database: &str, key: Option<&str>, token: i64, collation: Option<&str>,
     ) -> Option<i32> {
-        run "INSERT INTO docshard_catalog.collections (namespace, database, key, token, collation_spec) \
-             VALUES ($1, $2, $3::pg_catalog.text::pg_catalog.json, $4, $5::pg_catalog.text::pg_catalog.json) \
+        run "INSERT INTO docshard_catalog.collections (id, namespace, database, key, token, collation_spec) \
+             VALUES ($1, $2, $3, $4::pg_catalog.text::pg_catalog.json, $5, $6::pg_catalog.text::pg_catalog.json) \
              ON CONFLICT (namespace) DO NOTHING RETURNING id"
     }
 
-    fn advance_version(id: i32) -> Option<i64> {
-        run "UPDATE docshard_catalog.collections SET version = version + 1 WHERE id = $1 RETURNING version"
+    fn advance_version(id: i32, after: i64) -> Option<i64> {
+        run "UPDATE docshard_catalog.collections SET version = greatest(version, $2) + 1 WHERE id = $1 RETURNING version"
     }
 
     /// Makes the last version that was assigned at least this one, which another router has assigned.

@@ -37,15 +37,40 @@ pub mod zones;
 use crate::pg::error::Result;
 use crate::pg::object::drop_guard;
 use crate::pg::security::permission;
-use crate::pg::server::relation_oid;
+use crate::pg::server::{relation_oid, wal};
 use crate::pg::spi;
 use docshard_core::sql::param::Param;
 use docshard_core::sql::record::Value;
 use pgrx::pg_sys::Oid;
 use std::ffi::CStr;
 
+/// How many numbers of each kind are left out after a failover.
+const LOST_NUMBERS: i64 = 65_536;
+
+/// After a failover, leaves out the numbers that the former server may have assigned in commits that this one has not received: shards may
+/// have tables and indexes of these numbers.
+fn skip_lost_numbers() -> Result<()> {
+    let timeline = wal::timeline();
+    // A catalog of a release before 0.4.0 has no timeline.
+    if cluster::find_timeline()?.is_none_or(|known| known == timeline) {
+        return Ok(());
+    }
+    // Another session may have done it, and numbers must not be set back.
+    match cluster::lock_timeline()? {
+        Some(known) if known == timeline => return Ok(()),
+        Some(0) | None => {}
+        Some(_) => {
+            for table in ["collections", "indexes", "migrations", "shards"] {
+                leave_out_numbers(table, LOST_NUMBERS)?;
+            }
+        }
+    }
+    cluster::set_timeline(timeline)
+}
+
 /// The next number for a table's column `id`.
 fn next_id<N: Value + declare::FromStatement>(table: &str) -> Result<N> {
+    skip_lost_numbers()?;
     let sequence = "pg_catalog.pg_get_serial_sequence('docshard_catalog.' || $1, 'id')";
     let sql = format!("SELECT pg_catalog.nextval({sequence})::{}", N::TYPE);
     declare::run("store::next_id", &sql, &[Param::Text(table)])
@@ -72,6 +97,11 @@ statements! {
     pub fn last_number(table: &str) -> i64 {
         run "SELECT coalesce(pg_catalog.pg_sequence_last_value( \
              pg_catalog.pg_get_serial_sequence('docshard_catalog.' || $1, 'id')::pg_catalog.regclass), 0)"
+    }
+
+    fn leave_out_numbers(table: &str, numbers: i64) {
+        run "SELECT pg_catalog.setval(s.name, pg_catalog.nextval(s.name) + $2) \
+             FROM (SELECT pg_catalog.pg_get_serial_sequence('docshard_catalog.' || $1, 'id')::pg_catalog.regclass) AS s (name)"
     }
 
     fn sequence_of(table: &str) -> Option<String> {
