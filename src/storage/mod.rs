@@ -13,7 +13,7 @@ pub mod rows;
 pub mod scan;
 mod unique;
 
-use crate::pg::error::{Raise, Result};
+use crate::pg::error::{Error, Raise, Result};
 use crate::pg::object::lookup_cache;
 use crate::pg::security::permission;
 use crate::pg::server::relation_oid;
@@ -36,8 +36,31 @@ pub fn collection_of(table: &str) -> Option<i32> {
     table.strip_prefix('c')?.parse().ok()
 }
 
+fn dropped() -> Error {
+    let message = "stale version: the collection's table was dropped while this statement began";
+    error!(Kind::StaleShardVersion, "{message}").with_sqlstate(STALE)
+}
+
+/// Keeps a collection's table, which was looked up in this transaction, from being dropped until the transaction ends. Waits for a change
+/// of the collection's layout that is dropping it.
+///
+/// # Errors
+/// [`STALE`] if it was dropped.
+pub fn keep(table: pg_sys::Oid) -> Result<()> {
+    // SAFETY: the lock stays until the transaction ends.
+    unsafe {
+        let rel = pg_sys::try_table_open(table, pg_sys::AccessShareLock as pg_sys::LOCKMODE);
+        if rel.is_null() {
+            return Err(dropped());
+        }
+        pg_sys::table_close(rel, pg_sys::NoLock as pg_sys::LOCKMODE);
+    }
+    Ok(())
+}
+
 /// Opens a collection's table that was looked up in this transaction. A change of the collection's layout may have dropped it since: then
-/// it raises [`STALE`], so that the statement runs again with the new map.
+/// it raises [`STALE`], so that the router runs the statement again with the new map. In the router's own database nothing
+/// catches that: there [`keep`] comes first.
 ///
 /// # Safety
 /// The same as for PostgreSQL's `table_open`.
@@ -45,8 +68,7 @@ unsafe fn open_looked_up(table: pg_sys::Oid, lock: u32) -> pg_sys::Relation {
     // SAFETY: promised by the caller.
     let rel = unsafe { pg_sys::try_table_open(table, lock as pg_sys::LOCKMODE) };
     if rel.is_null() {
-        let message = "stale version: the collection's table was dropped while this statement began";
-        error!(Kind::StaleShardVersion, "{message}").with_sqlstate(STALE).raise();
+        dropped().raise();
     }
     rel
 }

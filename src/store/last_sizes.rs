@@ -22,7 +22,7 @@ statements! {
     /// is no such table. In a table that was never analysed, a document counts as 400 bytes.
     pub fn estimate_here(table: &str) -> Option<i64> {
         run_active format!(
-            "SELECT coalesce({}, (pg_catalog.pg_relation_size(c.oid) / 400.0)::int8) \
+            "SELECT coalesce({}, (pg_catalog.pg_relation_size(c.oid) / 400.0)::int8, 0) \
              FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass($1)",
             sql::estimated_documents("c")
         )

@@ -297,6 +297,43 @@ fn what_an_unknown_move_of_a_former_server_has_prepared_stays() {
     assert_sound(&cluster, 6, [3, 3]);
 }
 
+/// The router fails over to a standby that lacks a move and an index. What it begins itself has other versions and numbers, so that the
+/// shards' versions prove nothing of it, and no shard takes the lost index for its own.
+#[test]
+fn a_promoted_router_repeats_no_version_and_no_number() {
+    let mut cluster = cluster(2);
+    cluster.router.psql("SELECT docshard.set_setting('shard_count_interval_ms', '60000')");
+    let standby = cluster.router.asynchronous_standby();
+    let receiver = standby.freeze_receiver();
+    move_chunk(&mut cluster.router.client(), 100, "shard1").expect("a move");
+    cluster.router.psql(&format!("SELECT docshard.create_index('{NS}', '{{\"n\": 1}}')"));
+    cluster.router.fail_over_without(standby, &receiver);
+
+    cluster.router.psql("SELECT docshard.create_collection('test.other')");
+    let other: i32 = cluster.router.value("SELECT id FROM docshard_catalog.collections WHERE namespace = 'test.other'");
+    cluster.router.psql("SELECT docshard.create_index('test.other', '{\"m\": 1}')");
+    let index: i32 = cluster.router.value("SELECT max(id) FROM docshard_catalog.indexes");
+    assert!(other > 60_000 && index > 60_000, "{other}, {index}");
+
+    // The move gets no further than its row, and the server restarts.
+    cluster.router.arm("move.registered", Fault::Pause);
+    let moving = start_move(&cluster, 1, "shard1");
+    cluster.router.await_fault("move.registered");
+    cluster.router.crash();
+    cluster.router.start();
+    moving.join().expect("it ends").expect_err("the router is gone");
+    wait_until("the move is ended", PATIENCE, || {
+        recover(&cluster);
+        cluster.router.value::<i64>("SELECT count(*) FROM docshard_catalog.migrations WHERE state <> 'done'") == 0
+    });
+    let outcome: String = cluster.router.value("SELECT outcome FROM docshard_catalog.migrations");
+    assert_eq!(outcome, "aborted");
+    for shard in ["shard0", "shard1"] {
+        adopt(&cluster, shard).expect("the catalog follows");
+    }
+    assert_sound(&cluster, 6, [3, 3]);
+}
+
 /// Has the router bring a shard and its catalog together.
 fn adopt(cluster: &Cluster, shard: &str) -> Result<Value, Box<postgres::error::DbError>> {
     let sql = format!("SELECT docshard.accept_shard('{shard}', '{{\"adopt\": true}}')::json");

@@ -12,6 +12,8 @@ use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::remote::{self, Request, RequestScope, Role, Sql};
 use crate::router::fresh_map::{conflict, is_stale};
 use crate::shard::placement::{self, Placement};
+use crate::shard::table;
+use crate::storage;
 use crate::storage::scan::Look;
 use docshard_core::routing::model::Collection;
 use docshard_core::routing::plan::destination::Destination;
@@ -63,7 +65,13 @@ impl<'a> FanOut<'a> {
     }
 
     /// Takes a snapshot of this database, and checks in it the version that is assumed of the shard at this position.
+    ///
+    /// INVARIANT: the lock on the table is older than the snapshot. So a change of the layout that drops the table has either ended, and the
+    /// check finds another version, or it waits for this transaction.
     pub(super) fn checked_snapshot(&self, at: usize) -> Result<ActiveSnapshot> {
+        if let Ok(table) = table::oid(self.collection.id) {
+            storage::keep(table)?;
+        }
         let snapshot = ActiveSnapshot::of_statement();
         placement::check(self.collection.id, self.assumed(at), Look::Active)?;
         Ok(snapshot)

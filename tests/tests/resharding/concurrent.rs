@@ -40,6 +40,44 @@ fn writers_go_on_while_a_collection_gets_other_layouts() {
     assert!(cluster.router.value::<i32>("SELECT max(rounds) FROM docshard.resharding") > 0, "writes were copied");
 }
 
+/// Statements that begin while the decision drops the old tables wait for it, and read the new ones: also in the router's own database.
+#[test]
+fn readers_wait_for_the_decision() {
+    let documents = 300;
+    let cluster = cluster(documents);
+    cluster.router.arm("reshard.deciding", Fault::Pause);
+    let changed = start(&cluster, reshard(r#"{"_id": "hashed"}"#, "{}"));
+    cluster.router.await_fault("reshard.deciding");
+    let reads = [
+        (format!("SELECT docshard.count_documents('{NS}')"), documents),
+        (format!("SELECT docshard.count_documents('{NS}', '{{\"n\": 0}}')"), documents),
+        (format!("SELECT count(*) FROM docshard.find('{NS}', '{{}}')"), documents),
+        (format!("SELECT (docshard.find_one('{NS}', '{{\"k\": 7}}') ->> 'k')::int8"), 7),
+        (
+            format!(
+                "SELECT sum((d ->> 'c')::int8)::int8 FROM docshard.aggregate('{NS}', '[{{\"$group\": {{\"_id\": \"$k\", \"c\": {{\"$sum\": 1}}}}}}]') d"
+            ),
+            documents,
+        ),
+        (format!("SELECT count(*) FROM docshard.\"distinct\"('{NS}', 'u')"), documents),
+    ];
+    let reading: Vec<_> = reads
+        .into_iter()
+        .map(|(sql, expected)| {
+            let mut client = cluster.router.client();
+            thread::spawn(move || (client.query_one(&sql, &[]).map(|row| row.get::<_, i64>(0)), expected, sql))
+        })
+        .collect();
+    thread::sleep(std::time::Duration::from_millis(500));
+    assert!(reading.iter().any(|one| !one.is_finished()), "some wait");
+    cluster.router.release("reshard.deciding");
+    changed.join().expect("a session").expect("it is decided");
+    for one in reading {
+        let (found, expected, sql) = one.join().expect("a session");
+        assert_eq!(found.unwrap_or_else(|e| panic!("{sql}: {e:?}")), expected, "{sql}");
+    }
+}
+
 #[test]
 fn a_crash_at_any_step_leaves_one_layout_or_the_other() {
     let documents = 1500;
