@@ -8,6 +8,7 @@ use crate::catalog::collections::{layout, namespace, views, zones};
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
 use crate::resharding::{Range, Request, Resharded, Target, jobs};
+use crate::router::reads::foreign_ranges::{self, Foreign};
 use crate::store;
 use docshard_core::cluster::resharding::State;
 use docshard_core::error::{Kind, bail, ensure, error};
@@ -15,6 +16,7 @@ use docshard_core::routing::model::Collection;
 use docshard_core::values::collation::Collator;
 use docshard_core::values::key::KeyPattern;
 use serde_json::{Value as Json, json};
+use std::collections::HashSet;
 use std::rc::Rc;
 
 /// The default of the option `commitTimeoutMS`.
@@ -58,11 +60,25 @@ fn commit_timeout(options: &Arguments<'_>) -> Result<u64> {
 
 /// Changes the layout, and waits for it.
 fn change(ns: &str, command: &str, target: Target, options: &Arguments<'_>) -> Result<Json> {
+    if !matches!(target, Target::Same) {
+        refuse_foreign_documents(ns)?;
+    }
     let (namespace, command) = (ns.to_owned(), command.to_owned());
     let (commit_timeout_ms, check_space) = (commit_timeout(options)?, options.flag("checkSpace"));
     let request = Request { namespace, command, target, commit_timeout_ms, check_space };
     let Resharded { documents, bytes, stall_ms, millis } = jobs::change_and_wait(&request)?;
     Ok(json!({"ok": 1, "documents": documents, "bytes": bytes, "stallMillis": stall_ms, "millis": millis}))
+}
+
+/// A change copies all documents of the shards' tables. Those that no statement sees, because their shard does not own them, would be seen then.
+fn refuse_foreign_documents(ns: &str) -> Result<()> {
+    let found = foreign_ranges::find(ns, &HashSet::new())?;
+    let Some(Foreign { shard, .. }) = found.first() else { return Ok(()) };
+    Err(error!(
+        Kind::OperationFailed,
+        "shard \"{shard}\" has documents of {ns} outside of its ranges, which no statement sees"
+    )
+    .with_hint("docshard.check_metadata_consistency() shows them, and docshard.compact() moves them to their shards."))
 }
 
 /// The answer if the layout is already the wanted one. The options must be valid nevertheless.

@@ -38,7 +38,7 @@ pub(super) fn run(request: &Request) -> Result<Resharded> {
     let id = change.id;
     let ended = match transaction::guarded(|| copy_and_decide(change, request)) {
         Ok(()) => finish(id),
-        Err(cause) => Err(take_back(id, cause)),
+        Err(cause) => take_back(id, cause),
     };
     lock::release_for_session(Tag::Coordinator(id), Mode::Exclusive);
     let mut done = ended?;
@@ -123,8 +123,8 @@ fn done(id: i64) -> Result<Resharded> {
     Ok(done.unwrap_or_default())
 }
 
-/// Aborts the change and cleans up; returns the cause.
-fn take_back(id: i64, cause: Error) -> Error {
+/// Aborts the change and cleans up; returns the cause. If the change is decided already, it is finished in spite of the error.
+fn take_back(id: i64, cause: Error) -> Result<Resharded> {
     let aborted = transaction::run(|| {
         resharding::set_error(id, &cause.text_without_values())?;
         resharding::advance(id, State::Running, State::Aborted)
@@ -132,6 +132,12 @@ fn take_back(id: i64, cause: Error) -> Error {
     if aborted.is_ok() && transaction::guarded(|| fault::point("reshard.aborted")).is_ok() {
         let _ = settle::settle(id);
     }
-    // Another process may have aborted the change and then interrupted this one.
-    if matches!(aborted, Ok(false)) { abort::aborted() } else { cause }
+    if !matches!(aborted, Ok(false)) {
+        return Err(cause);
+    }
+    match transaction::run(|| resharding::get(id))?.outcome {
+        State::Committed => finish(id),
+        // Another process has aborted the change and then interrupted this one.
+        _ => Err(abort::aborted()),
+    }
 }

@@ -51,6 +51,8 @@ pub(super) struct Copying {
     lag: usize,
     /// a document that was refused in the last round
     pub(super) refused: Option<DonorKey>,
+    /// a document that was refused when all were copied
+    pub(super) first_refused: Option<DonorKey>,
     /// the sessions that used the old table when an attempt last failed to lock it
     pub(super) blocking: Blockers,
     /// the number of documents that the recipients have
@@ -100,6 +102,7 @@ impl Copying {
             rounds: 0,
             lag: 0,
             refused: None,
+            first_refused: None,
             blocking: Blockers::new(),
             documents: 0,
             bytes: 0,
@@ -190,6 +193,7 @@ impl Copying {
                 let stored = LoadShare::decode(&self.sessions.recipients[position].loader.finish()?)?;
                 self.documents += stored.documents;
                 let again = refused::read(&self.change.of.namespace, &stored.refused)?;
+                self.first_refused = self.first_refused.take().or_else(|| again.first().cloned());
                 self.log_again(donor, &again)?;
             }
         }
@@ -318,12 +322,19 @@ impl Copying {
             let (old_key, key) = (self.old_key.as_str(), self.key.as_str());
             ApplyShare { resharding, collection, batch, old_key, key, share }.start(loader)?;
         }
-        let mut again = Vec::new();
-        for Recipient { loader, .. } in &mut self.sessions.recipients {
-            let Stored { documents, refused } = ApplyShare::decode(&loader.finish()?)?;
-            self.documents += documents;
-            again.extend(refused::read(&self.change.of.namespace, &refused)?);
+        // The others have committed what they have applied, also if one of them fails; the change may go on after that.
+        let answers: Vec<_> = self.sessions.recipients.iter_mut().map(|one| one.loader.finish()).collect();
+        let mut again = Ok(Vec::new());
+        for answer in answers {
+            match answer.and_then(|answer| ApplyShare::decode(&answer)) {
+                Ok(Stored { documents, refused }) => {
+                    self.documents += documents;
+                    let refused = refused::read(&self.change.of.namespace, &refused)?;
+                    again = again.map(|again: Vec<DonorKey>| [again, refused].concat());
+                }
+                Err(error) => again = again.and(Err(error)),
+            }
         }
-        Ok(again)
+        again
     }
 }

@@ -195,6 +195,10 @@ impl Copying {
             Err(error) if error.sqlstate == LOCK_NOT_AVAILABLE => {
                 // Of the statements that were started together, others may still run.
                 self.sessions.all().for_each(ShardSession::cancel);
+                if purpose == Purpose::Compare {
+                    // Donors may have begun the transactions of their snapshots.
+                    self.sessions.donors.iter_mut().try_for_each(|donor| donor.session.execute("ROLLBACK"))?;
+                }
                 let application = names::application(transaction::run(cluster_id)?, self.change.id);
                 self.blocking = self.sessions.users(self.change.of.id, &application)?;
                 Ok(Outcome::PutOff)
@@ -266,6 +270,12 @@ impl Copying {
         }
         if there == self.documents || fault::is_off("count") {
             return Ok(());
+        }
+        // Documents of two shards that have the same key replace each other in every round.
+        if self.documents < there
+            && let Some(key) = &self.first_refused
+        {
+            return Err(refused::duplicate(&self.change.of.namespace, Some(key)));
         }
         Err(error!(Kind::OperationFailed, "{} documents arrived of {there}; nothing was changed", self.documents)
             .with_hint("A client may have written to the collection's tables directly."))

@@ -121,6 +121,9 @@ fn documents_at_a_shard_without_chunks(cluster: &Cluster) {
     let document = |id: i64| format!("'{{\"_id\": {id}, \"k\": 250}}'");
     let (skey, own) = (key("{\"k\": 250}"), key("{\"k\": 1002}"));
     shard0.psql(&format!("INSERT INTO docshard_data.c{id} VALUES ({skey}, {own}, {})", document(1002)));
+    let reshard = format!("SELECT docshard.reshard_collection('{NS}', '{{\"_id\": 1}}')");
+    let refused = cluster.router.client().batch_execute(&reshard).expect_err("it would be seen");
+    assert!(refused.as_db_error().is_some_and(|e| e.message().contains("outside of its ranges")), "{refused:?}");
     repaired(cluster, "a document at a shard without chunks", &[("OrphanedDocuments", NS, "shard0")]);
     assert_eq!(count(cluster, NS), before + 1);
     // Nothing is dropped if two shards have the document.
@@ -130,7 +133,8 @@ fn documents_at_a_shard_without_chunks(cluster: &Cluster) {
     shard0.psql(&format!("INSERT INTO docshard_data.c{id} VALUES ({skey}, {own}, {})", document(1002)));
     let found = expect(cluster, "a document at two shards", &[("OrphanedDocuments", NS, "shard0")]);
     let repair = found[0].repair.as_deref().expect("a repair");
-    cluster.router.client().batch_execute(repair).expect_err("two documents have the same key");
+    let refused = cluster.router.client().batch_execute(repair).expect_err("two documents have the same key");
+    assert_eq!(refused.code().map(postgres::error::SqlState::code), Some("23505"), "{refused:?}");
     assert_eq!(count(cluster, NS), before + 1);
     shard0.psql(&format!("DELETE FROM docshard_data.c{id}"));
     check_nothing(cluster, "a document at two shards");

@@ -253,3 +253,37 @@ fn a_table_that_is_written_anew_ends_the_change() {
     check_after(&cluster, "VACUUM FULL");
     crate::check(&cluster, documents);
 }
+
+/// One recipient cannot apply the last changes in time, but the others have committed theirs: the attempt is repeated, and all are counted.
+#[test]
+fn an_attempt_that_one_recipient_delays_is_repeated() {
+    let documents = 300;
+    let cluster = cluster(documents);
+    cluster.router.arm("reshard.caught_up", Fault::Pause);
+    let change = start(&cluster, reshard(r#"{"u": "hashed"}"#, "{}"));
+    await_point(&cluster, "reshard.caught_up");
+    for id in documents..documents + 60 {
+        run(
+            &cluster,
+            &format!(
+                "SELECT docshard.insert_one('{NS}', '{{\"_id\": {id}, \"k\": {id}, \"u\": {}, \"n\": 0}}')",
+                2_000_000 + id
+            ),
+        );
+    }
+    cluster.router.arm("reshard.frozen", Fault::Pause);
+    cluster.router.release("reshard.caught_up");
+    cluster.router.await_fault("reshard.frozen");
+    let copy: i32 =
+        cluster.router.value(&format!("SELECT id FROM docshard_catalog.collections WHERE namespace <> '{NS}'"));
+    let mut holder = cluster.shards[0].client();
+    holder.batch_execute(&format!("BEGIN; LOCK TABLE docshard_data.c{copy} IN ACCESS EXCLUSIVE MODE")).expect("a lock");
+    cluster.router.release("reshard.frozen");
+    // Longer than the statement waits for a lock.
+    thread::sleep(Duration::from_millis(11_500));
+    holder.batch_execute("ROLLBACK").expect("it is released");
+    let done = change.join().expect("a session").expect("it is repeated");
+    assert_eq!(done["documents"], documents + 60, "{done}");
+    assert!(cluster.router.value::<i32>("SELECT attempts FROM docshard.resharding") > 0);
+    check_after(&cluster, "a recipient that is late");
+}
