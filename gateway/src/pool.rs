@@ -63,7 +63,7 @@ struct Proof {
     generation: u64,
 }
 
-/// The number of remembered [`Proof`]s above which those of roles without sessions are forgotten. Such a role's generation cannot come back.
+/// At this number of remembered [`Proof`]s, those of roles without sessions are forgotten. The generations of these roles cannot come back.
 const MAX_PROOFS: usize = 10_000;
 
 #[derive(Debug)]
@@ -125,7 +125,7 @@ pub struct Lease {
     generation: u64,
 }
 
-/// The length of the queue from which on waiters that have given up are removed, whenever the length is a power of two.
+/// If the queue is at least this long, waiters that have given up are removed from it whenever its length is a power of two.
 const MANY_WAITING: usize = 64;
 
 impl Role {
@@ -214,8 +214,8 @@ impl State {
     }
 
     /// Returns the role that loses its oldest idle session to a login of `role` at the limit: among the other roles with idle sessions the
-    /// one that owns most sessions. None if it would then own fewer sessions than `role`, unless `role` owns none: then it may lose even its
-    /// last session.
+    /// one that owns most sessions. None if that role would then own fewer sessions than `role`. A `role` without sessions may take even
+    /// another role's last one.
     fn loser_to(&self, role: &str) -> Option<String> {
         let owned = |pool: &Role| pool.idle.len() + pool.leased.len();
         let own = self.roles.get(role).map_or(0, owned);
