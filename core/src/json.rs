@@ -10,8 +10,8 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 
-/// The memory limit of parsing, as a multiple of an evaluation's: a list of operations is longer than each of them.
-const TIMES: usize = 8;
+/// Parsing may take this many times the memory of one evaluation, because one text may contain a list of operations.
+const MEMORY_FACTOR: usize = 8;
 
 /// JSON whose objects may name a field more than once.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,9 +24,8 @@ pub enum Tree {
     Object(Vec<(String, Tree)>),
 }
 
-/// The fields of an object in their order, or those of an array of pairs, as drivers write an order: `[["a", 1], ["b", -1]]` is
-/// `{"a": 1, "b": -1}`. None for any other value, for no pairs, and for pairs that name a field
-/// twice.
+/// Returns the fields of an object. An array of pairs such as `[["a", 1], ["b", -1]]`, as drivers write a sort order, is read as the
+/// object `{"a": 1, "b": -1}`. None for any other value, for an empty array, and if two pairs have the same name.
 #[must_use]
 pub fn ordered(json: &Value) -> Option<Cow<'_, Map<String, Value>>> {
     let pairs = match json {
@@ -45,7 +44,7 @@ pub fn ordered(json: &Value) -> Option<Cow<'_, Map<String, Value>>> {
     Some(Cow::Owned(fields))
 }
 
-/// The object that has the fields of an array of pairs, as [`ordered`] reads them; any other value as it is.
+/// Converts an array of pairs into the object that [`ordered`] reads it as; returns any other value unchanged.
 #[must_use]
 pub fn pairs_as_object(json: &Value) -> Cow<'_, Value> {
     match ordered(json) {
@@ -54,7 +53,7 @@ pub fn pairs_as_object(json: &Value) -> Cow<'_, Value> {
     }
 }
 
-/// A text that was not parsed.
+/// Why a text could not be parsed.
 #[derive(Debug)]
 pub enum Failure {
     /// The syntax is wrong.
@@ -78,15 +77,15 @@ impl fmt::Display for Failure {
 /// The depth that the parser permits.
 const MAX_DEPTH: usize = 127;
 
-/// The failure of the parser, which tells the depth only in its message.
+/// Converts an error of serde_json, which reports an exceeded depth only by its message.
 fn failure(error: serde_json::Error) -> Failure {
     if error.to_string().starts_with("recursion limit exceeded") { Failure::TooDeep } else { Failure::Syntax(error) }
 }
 
-/// Parses JSON text. Every value is a step, and memory is limited to [`TIMES`] times an evaluation's.
+/// Parses JSON text. Each value counts as one [`budget::step`]. Memory is limited to [`MEMORY_FACTOR`] times the limit of an evaluation.
 ///
 /// # Errors
-/// A syntax error, with its position; a field that is named twice in an object.
+/// [`Failure::Syntax`], [`Failure::TooDeep`], [`Failure::RepeatedField`].
 pub fn parse(text: &str) -> Result<Value, Failure> {
     let repeated = Cell::new(None);
     read(text, Values { repeated: &repeated }).map_err(|error| match repeated.take() {
@@ -98,19 +97,19 @@ pub fn parse(text: &str) -> Result<Value, Failure> {
 /// Parses JSON text and keeps fields that are named twice.
 ///
 /// # Errors
-/// A syntax error, with its position.
+/// [`Failure::Syntax`], [`Failure::TooDeep`].
 pub fn parse_tree(text: &str) -> Result<Tree, Failure> {
     read(text, Trees).map_err(failure)
 }
 
 fn read<B: Builder>(text: &str, builder: B) -> serde_json::Result<B::Output> {
-    let _evaluation = Evaluation::begin_large(TIMES);
+    let _evaluation = Evaluation::begin_large(MEMORY_FACTOR);
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let value = Reader(builder).deserialize(&mut deserializer)?;
     deserializer.end().map(|()| value)
 }
 
-/// Makes a value of its parts. BSON is read with it too.
+/// Makes a value from its parts. The reader of BSON uses it, too.
 pub(crate) trait Builder: Copy {
     type Output;
     type Fields;
@@ -192,7 +191,7 @@ impl Builder for Trees {
     }
 }
 
-/// Reads a value; each counts as a step.
+/// Reads a value. Each value in it counts as a step.
 struct Reader<B>(B);
 
 impl<'de, B: Builder> DeserializeSeed<'de> for Reader<B> {
@@ -309,13 +308,13 @@ mod tests {
         let inner = Tree::Object(vec![field("x", 2), field("x", 3)]);
         let expected = Tree::Object(vec![field("b", 1), ("a".to_owned(), Tree::Array(vec![inner]))]);
         assert_eq!(parse_tree(text).unwrap(), expected);
-        // A syntax error after the repeated field is the library's, wherever it is found first.
+        // `parse_tree` does not stop at a repeated field, so it reports a syntax error after one.
         assert!(matches!(parse_tree("{\"a\": 1, \"a\": }"), Err(Failure::Syntax(_))));
     }
 
     proptest! {
         #[test]
-        fn whatever_the_text(text in r#"[\[\]{}:,"0-9.eE+\-a ]{0,40}"#) {
+        fn it_agrees_with_serde_json(text in r#"[\[\]{}:,"0-9.eE+\-a ]{0,40}"#) {
             match parse(&text) {
                 Err(Failure::RepeatedField(_)) => {
                     let is_object = text.contains('{');

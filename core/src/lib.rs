@@ -1,7 +1,8 @@
-//! The core of docshard: documents, keys, chunks and the query language.
+//! The parts of docshard that need no PostgreSQL: documents, keys and the query language; chunk maps, balancing and moves; plans and the
+//! protocol between nodes; advice on shard keys.
 //!
 //! No module depends on PostgreSQL's server, connections or catalog tables, so all can be unit-tested, property-tested and
-//! benchmarked without them. Imports go one way, in the order of the modules below and of those in each folder.
+//! benchmarked without them. A module uses only modules that are declared before it, here and in the `mod.rs` of its folder.
 #![forbid(unsafe_code)]
 
 pub mod budget;

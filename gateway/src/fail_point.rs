@@ -1,8 +1,8 @@
 //! MongoDB's `configureFailPoint` for `failCommand`, in builds for tests only: commands of clients fail, or their connections close.
 //!
-//! Beside MongoDB's `failCommands`, `appName`, `errorCode`, `errorLabels`, `writeConcernError`, `closeConnection`, `blockConnection` and
-//! `blockTimeMS` there is `afterCommand: true`: the command runs before its connection closes. `getParameter` tells drivers' tests that
-//! there are such commands.
+//! It accepts MongoDB's `failCommands`, `appName`, `errorCode`, `errorLabels`, `writeConcernError`, `closeConnection`, `blockConnection`
+//! and `blockTimeMS`. `afterCommand: true` is docshard's addition: the connection closes after the command has run. In such builds
+//! `getParameter` replies `enableTestCommands: true`, which drivers' tests require.
 
 use crate::command::Command;
 use crate::reply::{self, BAD_VALUE, Failure, Reply, TRANSIENT};
@@ -80,30 +80,30 @@ impl FailPoint {
         Ok(reply::ok(doc! {}))
     }
 
-    /// What the fail point does to a command of a client whose program has this name.
+    /// Returns what the fail point does to a command of a client whose program has this name, and counts the command.
     pub fn of(&self, command: &Command, program: Option<&str>) -> Fault {
-        let mut none = Fault { pause: None, effect: Effect::Nothing };
+        let mut fault = Fault { pause: None, effect: Effect::Nothing };
         let mut armed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(Armed { mode, data }) = &mut *armed else { return none };
+        let Some(Armed { mode, data }) = &mut *armed else { return fault };
         let names = data.get_array("failCommands").map(Vec::as_slice).unwrap_or_default();
-        let is_others = data.get_str("appName").is_ok_and(|wanted| program != Some(wanted));
-        if is_others || !names.iter().any(|named| named.as_str() == Some(&command.name)) {
-            return none;
+        let is_for_other_client = data.get_str("appName").is_ok_and(|wanted| program != Some(wanted));
+        if is_for_other_client || !names.iter().any(|named| named.as_str() == Some(&command.name)) {
+            return fault;
         }
         match mode {
             Mode::Always => {}
-            Mode::Times(0) => return none,
+            Mode::Times(0) => return fault,
             Mode::Times(left) => *left -= 1,
             Mode::Skip(0) => {}
             Mode::Skip(left) => {
                 *left -= 1;
-                return none;
+                return fault;
             }
         }
         let flag = |name| data.get_bool(name).unwrap_or(false);
         if flag("blockConnection") {
             let pause = integer(data.get("blockTimeMS")).and_then(|time| u64::try_from(time).ok()).unwrap_or(0);
-            none.pause = Some(Duration::from_millis(pause));
+            fault.pause = Some(Duration::from_millis(pause));
         }
         let error = integer(data.get("errorCode")).and_then(|code| i32::try_from(code).ok());
         let effect = match (error, data.get("writeConcernError")) {
@@ -117,25 +117,26 @@ impl FailPoint {
             }
             (None, None) => Effect::Nothing,
         };
-        Fault { effect, ..none }
+        Fault { effect, ..fault }
     }
 }
 
-/// Names of codes that tests look at.
-const NAMES: &[(i32, &str)] =
+/// Names of the error codes that tests compare.
+const CODE_NAMES: &[(i32, &str)] =
     &[(50, "MaxTimeMSExpired"), (112, "WriteConflict"), (251, "NoSuchTransaction"), (11601, "Interrupted")];
 
-/// Codes of a commit after which its transaction can be run again.
-const OF_COMMITS: &[i32] = &[24, 112, 246, 251, 267];
+/// Error codes of `commitTransaction` after which the whole transaction can be run again.
+const TRANSIENT_COMMIT_CODES: &[i32] = &[24, 112, 246, 251, 267];
 
-/// An error, with the labels of the fail point, or else those that such an error has.
+/// Returns an error reply. Its labels are the fail point's; without any, the label that MongoDB gives this code in a transaction or a
+/// retryable write.
 fn refusal(command: &Command, code: i32, labels: Option<&Bson>) -> Reply {
     let mut fields = doc! { "ok": 0.0, "errmsg": "Failing command via 'failCommand' failpoint", "code": code };
-    let name = NAMES.iter().find(|(known, _)| *known == code);
+    let name = CODE_NAMES.iter().find(|(known, _)| *known == code);
     fields.extend(name.map(|(_, name)| ("codeName".to_owned(), (*name).into())));
     fields.extend(labels.map(|labels| ("errorLabels".to_owned(), labels.clone())));
     let reply = fields.to_vec().unwrap_or_default();
-    let codes = if command.name == "commitTransaction" { OF_COMMITS } else { TRANSIENT_CODES };
+    let codes = if command.name == "commitTransaction" { TRANSIENT_COMMIT_CODES } else { TRANSIENT_CODES };
     match command.part {
         _ if labels.is_some() => reply,
         Part::Transaction { .. } if codes.contains(&code) => reply::relabelled(&reply, TRANSIENT, true),

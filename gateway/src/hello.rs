@@ -1,4 +1,5 @@
-//! `hello`, also under its old names: what drivers ask first, and monitor with. No session at the router is needed.
+//! Replies to `hello` and to its old names `isMaster` and `ismaster`. Drivers send it first on a connection, and regularly to monitor the
+//! server. No session at the router is needed.
 
 use crate::login::MECHANISM;
 use crate::wire::compression::{ALL, Compressor};
@@ -35,7 +36,7 @@ pub fn reply(name: &str, command: &RawDocument, connection: i32, compressors: &[
         "maxWireVersion": WIRE_VERSION,
         "readOnly": false,
     });
-    // The same for every user, whether the role exists or not.
+    // The list is the same for every user, so that it does not disclose whether a role exists.
     if command.get_str("saslSupportedMechs").is_ok() {
         fields.insert("saslSupportedMechs", vec![MECHANISM]);
     }

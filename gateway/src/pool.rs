@@ -7,17 +7,17 @@
 //! bounded time. A cursor's statements go to the session that has the cursor (`wanted`).
 //!
 //! A role cannot exclude others by the sessions that it owns ([`State::loser_to`]): at the limit, a login of a role with fewer sessions
-//! replaces an idle session of the role that owns most. Nor by the sessions that it uses ([`State::may_use_more`]): a role uses at most
-//! three quarters of the sessions that other roles do not use at the time, and the last eighth of all sessions is for roles that use none.
-//! So there always is an idle session that a login of another role can replace.
+//! replaces an idle session of the role that owns most. Nor can it by the sessions that it uses ([`State::may_use_more`]): a role uses at
+//! most three quarters of the sessions that other roles do not use at the time, and the last eighth of all sessions is for roles that use
+//! none. So there always is an idle session that a login of another role can replace.
 //!
-//! A client uses only the sessions of the generation of its login. A role's generation ends with its last session, and when the router ends
-//! one of its sessions: an administrator who withdraws a password ends the sessions that were opened with it, and then the session of a
-//! later login must not serve clients that have logged in before. A generation also ends when a session of another role with the same name
-//! is added. It comes back if the next login proves the same password of the same role (`Session::salt`, which differs after each change of
-//! the password): so after a restart of the router, one client's login serves all clients that had logged in before.
+//! A client uses only sessions of the generation of its login. A role's generation ends with its last session, and when the router ends one
+//! of its sessions: an administrator who withdraws a password ends the sessions that were opened with it, and then the session of a later
+//! login must not serve clients that have logged in before. A generation also ends when a session of another role with the same name is
+//! added. The role has the same generation again if the next login proves the same password of the same role (`Session::salt`, which each
+//! change of the password changes). So after a restart of the router, one client's login serves all clients that had logged in before.
 //!
-//! INVARIANT: the number of sessions is at most the limit. A session is either idle or leased. No client waits that could be served. A pool
+//! INVARIANT: the number of sessions is at most the limit. A session is either idle or leased. No client waits if it could be served. A pool
 //! has at least one session, and all its sessions are of one generation and one role. An idle session is not in a transaction.
 
 use crate::backend::{End, Session};
@@ -43,7 +43,7 @@ struct Role {
     oid: Oid,
     idle: Vec<Session>,
     leased: HashSet<u64>,
-    /// those leased sessions that have transactions
+    /// the leased sessions that have transactions
     pinned: HashSet<u64>,
     waiting: VecDeque<Waiter>,
 }
@@ -51,7 +51,7 @@ struct Role {
 #[derive(Debug)]
 struct Waiter {
     wanted: Option<u64>,
-    /// a lease, not a session: if the waiter goes away while it is being sent, the session goes back to the pool
+    /// sends a lease, not a session: if the waiter has gone meanwhile, the dropped lease returns the session to the pool
     send: oneshot::Sender<Lease>,
 }
 
@@ -63,12 +63,12 @@ struct Proof {
     generation: u64,
 }
 
-/// The number of roles from which on those without sessions are forgotten, so that their generation cannot come back.
+/// At this number of remembered [`Proof`]s, those of roles without sessions are forgotten. The generations of these roles cannot come back.
 const MAX_PROOFS: usize = 10_000;
 
 #[derive(Debug)]
 struct State {
-    /// the most sessions
+    /// the largest number of sessions
     limit: usize,
     roles: HashMap<String, Role>,
     proofs: HashMap<String, Proof>,
@@ -85,16 +85,16 @@ pub struct Pools {
     state: Mutex<State>,
     limit: usize,
     patience: Duration,
-    /// how long a command waits for a login after its role's sessions have ended
+    /// how long a command waits for another client's login after its role's sessions have ended
     hold: Duration,
     /// a session was added
     added: Notify,
 }
 
-/// Why there is no session.
+/// Why a client gets no session.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Unavailable {
-    /// all were in use for too long
+    /// no session became free in time
     Timeout,
     /// the role has no session of the client's generation: the client must log in again
     NoSession,
@@ -109,13 +109,13 @@ pub enum Unavailable {
 pub struct Wanted<'a> {
     /// only the session with this id; None: any
     pub id: Option<u64>,
-    /// not one of these, if there are others
+    /// none of these sessions, if another one is idle
     pub avoid: Option<&'a HashSet<u64>>,
     /// the client can log in again instead of waiting for the end of a transaction
     pub can_log_in: bool,
 }
 
-/// A session in use; it goes back to its pool when dropped, or is closed if its statement has not ended.
+/// A session in use. When the lease is dropped, the session returns to its pool, or is closed if its statement or transaction has not ended.
 #[derive(Debug)]
 pub struct Lease {
     session: Option<Session>,
@@ -125,7 +125,7 @@ pub struct Lease {
     generation: u64,
 }
 
-/// From this length of the queue on, waiters that have given up are removed whenever it has doubled.
+/// If the queue is at least this long, waiters that have given up are removed from it whenever its length is a power of two.
 const MANY_WAITING: usize = 64;
 
 impl Role {
@@ -166,7 +166,8 @@ impl State {
         Self { limit, roles, proofs, generation: 0, number: 0, retired }
     }
 
-    /// The generation of a role whose first session this is.
+    /// Returns the generation that begins with a role's first session: the role's former one if the login proves the same password of the
+    /// same role, else a new one.
     fn generation_of(&mut self, role: &str, session: &Session) -> u64 {
         if let Some(proof) = self.proofs.get(role)
             && proof.oid == session.role
@@ -195,7 +196,7 @@ impl State {
         self.all_used() + self.roles.values().map(|role| role.idle.len()).sum::<usize>()
     }
 
-    /// The sessions that a role uses.
+    /// The number of sessions that a role uses.
     fn used(&self, role: &str) -> usize {
         let leased = self.roles.get(role).map_or(0, |pool| pool.leased.len());
         leased + self.retired.get(role).copied().unwrap_or(0)
@@ -212,8 +213,9 @@ impl State {
         own == 0 || own < left - left.div_ceil(4) && all < self.limit - self.limit.div_ceil(8)
     }
 
-    /// At the limit, the role that loses its oldest idle session to a login of another role: among roles with idle sessions the one that
-    /// owns most, if it still owns as many as the other role afterwards. A role without sessions may even take another role's last one.
+    /// Returns the role that loses its oldest idle session to a login of `role` at the limit: among the other roles with idle sessions the
+    /// one that owns most sessions. None if that role would then own fewer sessions than `role`. A `role` without sessions may take even
+    /// another role's last one.
     fn loser_to(&self, role: &str) -> Option<String> {
         let owned = |pool: &Role| pool.idle.len() + pool.leased.len();
         let own = self.roles.get(role).map_or(0, owned);
@@ -222,7 +224,7 @@ impl State {
         (own == 0 || owned(most) > own + 1).then(|| name.clone())
     }
 
-    /// True if a login of the role would bring it a session more.
+    /// True if a login of the role would add a session to its pool.
     fn has_room(&self, role: &str) -> bool {
         self.count() < self.limit || self.loser_to(role).is_some()
     }
@@ -237,13 +239,14 @@ impl State {
         }
     }
 
-    /// The role that is served next: among roles with a waiter for whom a session is idle, the one that uses fewest sessions.
+    /// The role that is served next: among roles that may use more sessions and have a waiter for whom a session is idle, the one that uses
+    /// fewest.
     fn next(&self) -> Option<String> {
         let servable = self.roles.iter().filter(|(name, pool)| pool.servable().is_some() && self.may_use_more(name));
         servable.min_by_key(|(name, _)| self.used(name)).map(|(name, _)| name.clone())
     }
 
-    /// Ends a role's generation: idle sessions are closed, leased ones when they come back, and nobody waits for them.
+    /// Ends a role's generation: closes its idle sessions, and drops its waiters. Leased sessions are closed when they are returned.
     fn end(&mut self, role: &str) {
         if let Some(pool) = self.roles.remove(role)
             && !pool.leased.is_empty()
@@ -252,7 +255,7 @@ impl State {
         }
     }
 
-    /// Removes a session that has left a pool. Waiters for that session are dropped, and learn it from their closed channels.
+    /// Removes a leased or evicted session from a pool. Waiters for that session are dropped; their channels are closed, which tells them.
     fn forget(&mut self, role: &str, id: u64) {
         let Some(pool) = self.roles.get_mut(role) else { return };
         pool.leased.remove(&id);
@@ -269,7 +272,7 @@ impl Pools {
         Arc::new(Self { state: Mutex::new(State::new(limit)), limit, patience, hold, added: Notify::new() })
     }
 
-    /// The most sessions.
+    /// The largest number of sessions.
     pub fn limit(&self) -> usize {
         self.limit
     }
@@ -288,8 +291,9 @@ impl Pools {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the session of a login, and returns the role's generation. At the limit, it replaces an idle session of another role that owns
-    /// more. If that is impossible, the session is closed, and the role goes on with its other sessions; None if it has no others.
+    /// Adds the session of a login, and returns the role's generation. At the limit, the session replaces an idle one of another role that
+    /// owns more. If no role does, the session is closed, and the role keeps its other sessions; None if it has none. None, too, if the
+    /// session has ended.
     pub fn add(self: &Arc<Self>, role: &str, mut session: Session) -> Option<u64> {
         if session.end().is_some() {
             return None;
@@ -320,12 +324,13 @@ impl Pools {
         Some(generation)
     }
 
-    /// Waits for a session of the role: any, or the one with this id.
+    /// Waits for a session of the role: any session, or the one with this id.
     pub async fn lease(self: &Arc<Self>, who: &Identity, id: Option<u64>) -> Result<Lease, Unavailable> {
         self.lease_such(who, Wanted { id, ..Wanted::default() }).await
     }
 
-    /// Like [`Pools::lease`]. After a restart of the router, a client that cannot log in without an error waits for another client's login.
+    /// Like [`Pools::lease`]. After a restart of the router, a client waits for another client's login if it could not log in again without
+    /// an error.
     pub async fn lease_such(self: &Arc<Self>, who: &Identity, such: Wanted<'_>) -> Result<Lease, Unavailable> {
         let until = tokio::time::Instant::now() + self.hold;
         loop {
@@ -372,7 +377,7 @@ impl Pools {
                     break receive;
                 };
                 let mut session = pool.idle.remove(place);
-                // It may have ended while it was idle; then nothing has been sent, and another one may serve.
+                // The session may have ended while it was idle. Nothing has been sent to it then, so another session is tried.
                 match session.end() {
                     None => {
                         pool.leased.insert(session.id);
@@ -390,7 +395,7 @@ impl Pools {
         }
     }
 
-    /// Closes sessions that have been idle for this long. A role keeps one, so that its clients need not log in again.
+    /// Closes sessions that have been idle for this long. A role keeps one session, so that its clients need not log in again.
     pub fn close_idle(&self, after: Duration) {
         let mut closed = Vec::new();
         for role in self.lock().roles.values_mut() {
@@ -408,7 +413,7 @@ impl Pools {
         pool.is_some_and(|pool| who.generation.is_none_or(|own| own == pool.generation))
     }
 
-    /// True if a role has no idle session, and may have another one.
+    /// True if a role has no idle session, may use one more, and a login can add one.
     pub fn is_wanting(&self, role: &str) -> bool {
         let state = self.lock();
         match state.roles.get(role) {
@@ -422,7 +427,7 @@ impl Pools {
         Lease { session: Some(session), pools: self.clone(), role: role.to_owned(), number, generation }
     }
 
-    /// Takes a leased session back. Returns it if its statement or transaction has not ended; the caller must close it.
+    /// Takes a leased session back. If its statement or transaction has not ended, returns the session, which the caller must close.
     fn take_back(self: &Arc<Self>, role: &str, number: u64, mut session: Session) -> Option<Session> {
         let end = session.end();
         let state = &mut *self.lock();
@@ -491,7 +496,7 @@ impl Lease {
     }
 
     pub fn session(&mut self) -> &mut Session {
-        // Only `drop`, which ends the lease, takes it.
+        // Only `drop`, which ends the lease, takes the session.
         self.session.as_mut().unwrap_or_else(|| unreachable!("a lease has a session"))
     }
 }

@@ -1,4 +1,4 @@
-//! A move's sessions on shards. All shards are reached over libpq, including the router's own database.
+//! Sessions of the router on a shard, for moves, changes of layout and index builds. The router's own database is reached over libpq, too.
 
 use super::record::Record;
 use crate::catalog::cache;
@@ -23,8 +23,8 @@ use docshard_core::sql::record;
 /// The foreign server through which the router, and other shards, reach the router's own database.
 pub const LOCAL_SERVER: &str = "docshard_local";
 
-/// The application name of sessions that complete or clean up moves. Cleaning ends all sessions that have the move's own
-/// application name.
+/// The application name of sessions that complete or clean up moves, changes of layout and index builds. It differs from the name of the
+/// sessions that do the work, because cleaning up terminates all sessions with that name.
 pub const RECOVERY: &str = "docshard recovery";
 
 /// The settings of every session; they override those of the role and the database. Before PostgreSQL 17 there is no
@@ -35,7 +35,7 @@ const SETTINGS: &str = "SET search_path = pg_catalog, pg_temp; SET statement_tim
     SET default_transaction_read_only = off; SET default_transaction_deferrable = off; SET row_security = off; \
     SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'";
 
-/// Names the call that sets the logins and servers between shards.
+/// Returns the hint to call `add_shard`, which restores the foreign servers and logins by which shards reach each other.
 pub(super) fn repair_hint(shard: &str) -> String {
     format!(
         "Call docshard.add_shard() with the address and the name of the shard \"{shard}\": it sets the servers and logins between the \
@@ -75,7 +75,8 @@ impl ShardSession {
         Ok(opened)
     }
 
-    /// Declares that statements here may wait for the other session's shard.
+    /// Declares that statements of this session may wait for the other session's shard. While this session waits, that shard is then probed,
+    /// too.
     pub fn waits_also_for(&mut self, other: &Self) {
         self.session.waits_also_for(&other.session);
     }
@@ -89,8 +90,8 @@ impl ShardSession {
         self.named(|session| session.execute(sql))
     }
 
-    /// Ends the sessions on the shard that have this application name; returns the number of those that stay. Any role may use the name, so
-    /// only sessions of roles whose rights this one has are meant.
+    /// Terminates the other sessions on the shard that have this application name. Waits up to 5 seconds for each; returns how many have not
+    /// ended. Any role may use the name, so sessions of roles whose rights this one does not have stay, and do not count.
     pub fn end_sessions(&mut self, application: &str) -> Result<i64> {
         let staying = self.query::<i64>(
             "SELECT count(*) FILTER (WHERE NOT pg_terminate_backend(pid, 5000)) FROM pg_catalog.pg_stat_activity \
@@ -116,12 +117,13 @@ impl ShardSession {
         self.session.cancel();
     }
 
-    /// Closes a session that has read from another shard.
+    /// Closes a session that has read from another shard, after its connections of postgres_fdw.
     pub fn leave(mut self) {
         self.session.close_foreign();
     }
 
-    /// Returns the shard's address with the host that this session has reached before its other hosts; None if it has only one host.
+    /// Returns the shard's address options with the host that this session has reached moved to the front of the list; None if there is only
+    /// one host.
     pub(super) fn address_with_host_first(&self) -> Result<Option<Vec<(String, String)>>> {
         let options = transaction::run(|| self.session.options_with_host_first())?;
         Ok(options.map(|mut options| {
@@ -130,7 +132,8 @@ impl ShardSession {
         }))
     }
 
-    /// Prepares the session's transaction, and checks that it is prepared: PREPARE rolls a failed one back without an error.
+    /// Prepares the session's transaction and checks that it is prepared: for a failed transaction, PREPARE TRANSACTION rolls back without
+    /// an error.
     pub(super) fn prepare(&mut self, gid: &str) -> Result<()> {
         self.execute(&format!("PREPARE TRANSACTION {}", quote_literal(gid)))?;
         if self.is_prepared(gid)? {
@@ -157,7 +160,7 @@ impl ShardSession {
         Ok(placed.iter().find(|row| row.token == record.token).map(|row| row.version))
     }
 
-    /// Returns the state of the shard's part of a committed move.
+    /// Returns the state of the shard's part of a move that is known to be committed.
     pub(super) fn part(&mut self, record: &Record, gid: &str) -> Result<Part> {
         if self.is_prepared(gid)? {
             return Ok(Part::Prepared);
@@ -166,7 +169,8 @@ impl ShardSession {
         Ok(if is_committed { Part::Committed } else { Part::Nothing })
     }
 
-    /// Returns what the shard shows of its part of a move; for moves that another server has begun, or whose other shard is lost.
+    /// Returns the state of the shard's part of a move, without assuming, as [`Self::part`] does, that the move is committed. For moves that
+    /// another server has begun, or whose other shard is lost.
     pub(super) fn find_part(&mut self, record: &Record, gid: &str) -> Result<Found> {
         if self.is_prepared(gid)? {
             return Ok(Found::Prepared);

@@ -7,6 +7,9 @@ use std::ffi::c_char;
 use std::sync::OnceLock;
 
 /// Called with the statement that PostgreSQL is about to run. Returns a function to call after the statement has succeeded, or None.
+///
+/// # Safety
+/// `statement` points to a statement that lives during the call.
 pub type Watcher = unsafe fn(statement: *mut pg_sys::PlannedStmt) -> Option<Box<dyn FnOnce()>>;
 
 static NEXT: OnceLock<pg_sys::ProcessUtility_hook_type> = OnceLock::new();
@@ -45,7 +48,8 @@ unsafe extern "C-unwind" fn on_utility(
         let after: Vec<_> = watchers.iter().filter_map(|watcher| watcher(statement)).collect();
         let (of, to) = (environment, destination);
         keeping_all(|| match NEXT.get().copied().flatten() {
-            // The guard turns an ERROR of another extension's hook into a panic, which unwinds.
+            // The guard turns an ERROR raised in the other hook into a panic, so that Rust's destructors run. The binding of
+            // `standard_ProcessUtility` has such a guard already.
             Some(next) => pg_sys::ffi::pg_guard_ffi_boundary(|| {
                 next(statement, text, keep_tree, context, params, of, to, completion);
             }),

@@ -1,4 +1,4 @@
-//! The C functions of libpq and of the PostgreSQL server that this module uses. No other file of it has `unsafe`.
+//! The C functions of libpq and of the PostgreSQL server that `remote` uses. Outside of this module, `remote` has no `unsafe`.
 //!
 //! Wrappers own what they wrap, free it on drop, and return no pointers. libpq is used in non-blocking mode, and all waiting uses
 //! PostgreSQL's wait events. The SAFETY lines refer to these invariants:

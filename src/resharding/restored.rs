@@ -15,17 +15,20 @@ use docshard_core::error::{Kind, error};
 use docshard_core::routing::protocol::shard_tables::ReadPlacements;
 use serde_json::json;
 
-/// The names of shards: those with a newer version of the copy than the catalog's, and the others, also those that cannot be reached.
+/// The names of the shards that have the copy.
 struct Shards {
+    /// their version of the copy is newer than the catalog's
     newer: Vec<String>,
+    /// it is not, or the shard cannot be reached
     others: Vec<String>,
 }
 
-/// Completes the catalog's part of a change if shards show that it is decided. False if they do not. Runs in the caller's transaction,
-/// which holds the coordinator's lock.
+/// Completes the catalog's part of a change if shards show that it is decided. False if they do not. Runs in the caller's transaction.
+/// The session holds the coordinator's lock.
 ///
 /// # Errors
-/// `OperationFailed` if only some shards show it.
+/// `OperationFailed` if only some shards show it; `ReshardCollectionAborted` if the change was aborted meanwhile; those of
+/// [`change::lock`].
 pub(super) fn complete(row: &Resharding) -> Result<bool> {
     if row.state != State::Running {
         return Ok(false);
@@ -79,7 +82,7 @@ pub(super) fn check_droppable(row: &Resharding) -> Result<()> {
     }
 }
 
-/// Compares the shards' versions of the copy with the catalog's; None if there is no copy.
+/// Locks the copy's row, and compares the shards' versions of the copy with the catalog's; None if there is no copy.
 fn compare(copy: i32) -> Result<Option<Shards>> {
     let Some(known) = collections::lock_id(copy)? else { return Ok(None) };
     let mut shards = Shards { newer: Vec::new(), others: Vec::new() };

@@ -1,5 +1,6 @@
-//! MongoDB's expressions that are true if a value fits its column. They are for statements whose rows are not read here: a condition is
-//! exact only for values that fit, so the shards would also group, or write, a document with a value that does not.
+//! MongoDB's expressions that are true if a value fits its column. They are used if shards execute a statement without returning its rows.
+//! A condition is exact only for values that fit their columns: without these expressions shards would also group or write documents with
+//! other values.
 
 use super::column::{Column, DATES, DAY_MS, EPOCH_MS, TIMESTAMPS};
 use super::scan::CollectionScan;
@@ -31,7 +32,7 @@ pub fn fits(column: &Column) -> Option<Json> {
         |least: i64, greatest: i64| [json!({"$gte": [value, date(least)]}), json!({"$lte": [value, date(greatest)]})];
     let fits = match column.kind.scalar {
         Scalar::Bool => has_type("bool"),
-        // Only a number is between two numbers.
+        // No `$type` test is needed: in MongoDB's order only numbers are between two numbers.
         Scalar::Int2 | Scalar::Int4 | Scalar::Int8 => {
             let (least, greatest) = column.integers();
             json!({"$and": [{"$gte": [value, least]}, {"$lte": [value, greatest]}, {"$eq": [value, {"$trunc": value}]}]})
@@ -56,8 +57,8 @@ pub fn fits(column: &Column) -> Option<Json> {
     Some(if column.not_null { fits } else { json!({"$or": [fits, is_null(column)]}) })
 }
 
-/// The columns of a scan with values that may not fit. A condition proves that all values fit if it is an equality on `_id` or a field of
-/// the shard key, which cannot be arrays.
+/// Returns the columns of a scan whose values may not fit. A column is left out if a condition proves that its values fit
+/// (`Condition::proves`), it is `_id` or a field of the shard key, which cannot be arrays, and its type has no maximum length.
 pub fn unproven(scan: &CollectionScan) -> Result<Vec<&Column>> {
     let mut proven = Vec::new();
     if let Some(collection) = cache::find(&scan.layout().options.namespace)? {

@@ -36,8 +36,8 @@ pub struct CollectionModify {
     returned: Vec<i16>,
     collected: Vec<Storable>,
     collected_bytes: usize,
-    /// hashes of the keys of rows that the statement has updated, and of rows that it has deleted if other documents can have the same
-    /// `_id`
+    /// hashes of the keys of rows that the statement has written. Deleted rows are included only if the collection may have several
+    /// documents with the same `_id`
     written: HashSet<u128>,
 }
 
@@ -60,7 +60,7 @@ pub fn changes<'r>(columns: impl Iterator<Item = (&'r Column, Option<&'r SqlValu
     Ok(update.into())
 }
 
-/// The options of a write by which strings are compared by their bytes, as SQL does, whatever the collection's collation.
+/// Options that make a write compare strings bytewise, as SQL does, even if the collection has a collation.
 pub fn shared(namespace: &str) -> Result<Shared<'static>> {
     static SIMPLE: LazyLock<Json> = LazyLock::new(|| json!({"locale": "simple"}));
     let collated = cache::find(namespace)?.is_some_and(|collection| collection.collation.is_some());
@@ -74,8 +74,8 @@ pub fn truncate(layout: &Layout) -> Result<()> {
     write.run(&layout.options.namespace).map(drop)
 }
 
-/// For each number in a path, the condition that the value before it is an array. Then MongoDB's update would change an element of the
-/// array, whereas in a column's path a number is the name of a field.
+/// For each numeric step of a path, returns the condition that the value at the steps before it is an array. If it is, MongoDB's update
+/// would change an element of the array, whereas a column's path means the field of that name.
 pub fn arrays_on_the_way(path: &str) -> impl Iterator<Item = Json> + '_ {
     let numbers = path.match_indices('.').filter(|(at, _)| {
         let step = path[at + 1..].split('.').next().unwrap_or_default();
@@ -89,7 +89,8 @@ impl CollectionModify {
         Self { layout, returned, collected: Vec::new(), collected_bytes: 0, written: HashSet::new() }
     }
 
-    /// The columns of a row, with their values. A column that is invalid is an error only if it has a value, or NULL is stored as null.
+    /// The columns of a row, with their values. A column with an invalid definition is skipped if its value is NULL and the table does not
+    /// store NULLs; otherwise it is an error.
     fn columns<'r>(&'r self, row: &'r RowValues) -> Result<Vec<(&'r Column, &'r Option<SqlValue>)>> {
         let is_written = |(number, value): &&(i16, Option<SqlValue>)| {
             value.is_some() || self.layout.options.null_as_null || self.layout.column(*number).is_some()
@@ -185,7 +186,7 @@ impl CollectionModify {
                     .with_hint("Write a column of type jsonb with the whole array."));
             }
         }
-        // Without the shard key, which another transaction may have changed.
+        // The filter omits the shard key, because another transaction may have changed it.
         if !exists(&json!({"_id": key.get("_id")}))? {
             return Ok(None);
         }

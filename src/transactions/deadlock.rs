@@ -1,15 +1,16 @@
 //! Detects deadlocks over several nodes. PostgreSQL itself detects deadlocks on one node.
 //!
 //! 1. A process whose statement at a shard has not been answered for `deadlock_timeout` starts a job that searches for deadlocks, unless
-//!    one is running. While it waits, it does this again and again, and doubles the pause each time.
+//!    one is running. While the process waits, it repeats this, and doubles the pause each time.
 //! 2. The job asks every node which processes wait for which. The application name of the service role's session at a shard contains the id
 //!    of the router's session for which it works ([`remote::APPLICATION`]). Any role may choose the names of its own sessions. So all other
 //!    sessions at a shard, and all sessions at the router, count as processes of that node.
 //! 3. The job asks twice. A wait that both answers contain, with the same start, has lasted the whole time in between: a cycle
 //!    of such waits is a deadlock.
-//! 4. The job takes a lock for one of the processes, the victim. The victim polls that lock, takes a lock of its own until it has failed,
-//!    and fails with an error (40P01). Meanwhile no other process of the deadlock is chosen. A victim that does not notice, because it
-//!    executes something else or waits where it does not poll, is not chosen again for the same wait.
+//! 4. The job chooses one of the processes, the victim, and takes the lock [`Tag::Victim`] of that process. The victim polls this lock.
+//!    It then takes [`Tag::Failing`], which it holds until it has failed, and fails with an error (40P01). Meanwhile no other process of
+//!    the deadlock is chosen. A victim that does not notice, because it executes something else or waits where it does not poll, is not
+//!    chosen again for the same wait.
 //!
 //! The job has the rights of the extension's owner, and skips shards that do not answer. No process waits for the job.
 
@@ -60,8 +61,8 @@ pub fn suspect() {
     if !lock::try_acquire(STARTER, Mode::Exclusive) {
         return;
     }
-    // This lock is held until the job has its own lock, so the next process that gets this one sees the job. An ERROR releases
-    // it with the transaction.
+    // `STARTER` is held until the job has its own lock, so the next process that gets `STARTER` sees that the job runs. An ERROR releases
+    // `STARTER` with the transaction.
     let has_begun = || Ok(lock::is_excluded(DETECTOR));
     if !lock::is_excluded(DETECTOR) {
         drop(job::run_detached(JOB, "docshard: looking for deadlocks", &Value::Null, has_begun));
@@ -76,7 +77,7 @@ struct WaitNode {
 
 struct Waits {
     waits: BTreeSet<Wait>,
-    /// The start of the transaction of each of the router's processes.
+    /// when the transaction of each of the router's processes began, by pid
     begun: BTreeMap<i32, i64>,
 }
 
@@ -86,7 +87,7 @@ fn find() -> Result<()> {
         return Ok(());
     }
     let mut nodes = open()?;
-    // The waits of the victims, and how long they may last before another victim is chosen.
+    // The waits of the victims, and the time from which on another victim may be chosen.
     let mut tried: BTreeMap<Wait, Instant> = BTreeMap::new();
     loop {
         let first = query_all(&mut nodes)?;
@@ -119,7 +120,7 @@ fn here(pid: i32) -> Process {
     Process { shard: None, pid }
 }
 
-/// Opens sessions at the shards that can be reached.
+/// Opens a session at each shard that can be reached.
 fn open() -> Result<Vec<WaitNode>> {
     let open = |(shard, server): (Rc<Shard>, Oid)| {
         let session = transaction::run(|| Session::open(server)).ok()?;
@@ -128,7 +129,7 @@ fn open() -> Result<Vec<WaitNode>> {
     Ok(transaction::run(cache::remote_shards)?.into_iter().filter_map(open).collect())
 }
 
-/// Queries all nodes. A shard that does not answer is removed from them.
+/// Queries all nodes, and removes shards that do not answer from `nodes`.
 fn query_all(nodes: &mut Vec<WaitNode>) -> Result<Waits> {
     nodes.retain_mut(|node| node.session.start(WAITS, &[], WaitRow::WIRE).is_ok());
     let (sessions, mut found) = transaction::run(|| {
@@ -166,8 +167,8 @@ const SESSIONS: &str = "SELECT pid, pg_catalog.to_hex(pg_catalog.trunc(extract(e
    FROM pg_catalog.pg_stat_activity WHERE datname = pg_catalog.current_database()";
 
 /// A wait: the pid and application name of the waiting process, those of the blocking one, and the start in microseconds since 1970. A name
-/// is null unless the session's role is the one that executes the query. At a shard that is the service role, and only the router logs in
-/// as it.
+/// is null unless the session's role is the one that executes the query. At a shard that is the service role, as which only the router logs
+/// in.
 type WaitRow = (i32, Option<String>, i32, Option<String>, i64);
 const WAITS: &str = "SELECT w.pid, CASE w.usesysid WHEN s.usesysid THEN w.application_name END, \
         b.pid, CASE b.usesysid WHEN s.usesysid THEN b.application_name END, l.since \
@@ -179,7 +180,7 @@ const WAITS: &str = "SELECT w.pid, CASE w.usesysid WHEN s.usesysid THEN w.applic
    LEFT JOIN pg_catalog.pg_stat_activity s ON s.pid = pg_catalog.pg_backend_pid() \
   WHERE l.since IS NOT NULL";
 
-/// Makes a process that is part of a deadlock fail. False if it does not notice in time.
+/// Asks a process that is part of a deadlock to fail. False if it does not notice in time.
 fn end(pid: i32, waits: &[Wait]) -> Result<bool> {
     pgrx::log!("docshard: process {pid} was chosen to end a deadlock over several nodes: {}", describe(waits)?);
     if !lock::try_acquire_for_session(Tag::Victim(pid), Mode::Exclusive) {

@@ -16,11 +16,11 @@ use std::cell::RefCell;
 pub(super) struct Router;
 
 thread_local! {
-    /// Transactions that have ended at their shards, whose rows can be deleted.
+    /// Prepared transactions that their shards have committed, so that their rows can be deleted.
     static FINISHED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The largest number of transactions in [`FINISHED`]. The worker deletes the rows of further ones.
+/// From this number of transactions in [`FINISHED`] on, no more are added. The worker deletes the rows of the others.
 const MAX_FINISHED: usize = 1000;
 
 impl Coordinator for Router {
@@ -35,9 +35,9 @@ impl Coordinator for Router {
 
     fn decide(&self, gids: &[(Oid, String)], at_once: bool) -> Result<()> {
         fault::point("decide.prepared")?;
-        // A crash or a failover here must not undo a decision by which a shard has committed.
+        // A crash or a failover of the router must not undo a decision after a shard has committed by it.
         durability::require();
-        // If a client's prepared transaction deleted rows, other processes could not delete them until it ends.
+        // A transaction that a client prepares deletes no rows: it would lock them until the client ends it.
         let finished = if at_once { FINISHED.take() } else { Vec::new() };
         let finished: Vec<&str> = finished.iter().map(String::as_str).collect();
         // This transaction may have dropped the server, by remove_shard.
@@ -68,7 +68,7 @@ impl Coordinator for Router {
     }
 }
 
-/// Returns the decided transactions of a server, by the newest snapshot.
+/// Returns the names of the committed transactions that have rows for a server, by the newest snapshot.
 pub(super) fn decisions(server: &str) -> Result<Vec<String>> {
     let _snapshot = ActiveSnapshot::latest();
     store::transactions::read_of_server(server)

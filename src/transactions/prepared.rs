@@ -23,10 +23,10 @@ pub(super) fn init() {
     prepared::watch(Watch { before, after });
 }
 
-/// Returns the local id of a transaction that a client has prepared in this database, if this is a router; else None. The command decides
-/// the transaction, so its commit is made durable.
+/// Called before COMMIT PREPARED or ROLLBACK PREPARED. Returns the local id of a transaction that a client has prepared in this database,
+/// if this is a router; else None. The command decides the transaction, so its commit is made durable.
 fn before(gid: &str) -> Option<u32> {
-    // A router has prepared the transaction, and this database is a shard.
+    // Names with this prefix are of transactions that a router has prepared; this database is its shard.
     if gid.starts_with(PREFIX) {
         return None;
     }
@@ -44,7 +44,7 @@ fn before(gid: &str) -> Option<u32> {
     Some(transaction)
 }
 
-/// Ends the transaction at the shards. If some cannot be reached, the worker will do it; a warning says so.
+/// Ends the transaction at the shards. Where a shard cannot be reached, the worker ends it later; a warning says so.
 fn after(transaction: u32, ended: Ended) {
     let ended_at_all = subtransaction::attempt(|| {
         let _snapshot = ActiveSnapshot::latest();
@@ -65,7 +65,7 @@ fn after(transaction: u32, ended: Ended) {
     }
 }
 
-/// Returns the names of the shards that failed.
+/// Ends the transaction at every shard. Returns the names of the shards where that has failed.
 fn end_at_all(transaction: u32, ended: Ended) -> Result<Vec<String>> {
     let prefix = identity::coordinator()?.prefix(transaction);
     let mut late = Vec::new();
@@ -87,7 +87,8 @@ fn end_at(shard: &Shard, prefix: &str, ended: Ended) -> Result<()> {
         return Ok(());
     }
     let mut session = Session::open(*oid)?;
-    // A rollback has removed the rows of the shards' transactions. The worker may have committed some of those that are decided.
+    // A rollback has removed the rows, so all transactions with the prefix are ended. The worker may have committed some of those that have
+    // rows, so only those are committed that are still prepared.
     let mut gids = ReadPrepared { prefixes: &[prefix] }.call(&mut session)?;
     gids.retain(|gid| !commits || decided.contains(gid));
     gids.iter().try_for_each(|gid| session.end_prepared(gid, commits))

@@ -1,4 +1,4 @@
-//! Ends prepared transactions whose originator has ended.
+//! Ends prepared transactions at shards after the process that prepared them has ended.
 
 use super::decision::decisions;
 use crate::catalog::cache;
@@ -18,12 +18,12 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 
 thread_local! {
-    /// The other routers' transactions that have been logged.
+    /// The other routers' transactions that this process has logged.
     static LOGGED: RefCell<HashSet<(ShardId, String)>> = RefCell::default();
 }
 
-/// Ends prepared transactions whose originator has ended, on every shard, each shard in a transaction of its own. Must be called outside
-/// any transaction. Returns how many were ended. If a shard fails, the others are served first; then the first error is returned.
+/// Ends prepared transactions whose preparing process has ended, on every shard, each shard in a transaction of its own. Must be called
+/// outside any transaction. Returns how many were ended. After an error at a shard the others are served; then the first error is returned.
 pub fn resolve_all() -> Result<u64> {
     let shards = transaction::run(|| {
         store::transactions::delete_of_removed_shards()?;
@@ -43,6 +43,7 @@ pub fn resolve_all() -> Result<u64> {
     outcome
 }
 
+/// Deletes rows of transactions that have ended at a shard, then ends transactions there. Returns how many were ended.
 fn resolve(shard: &Shard) -> Result<u64> {
     let Some(server) = &shard.server else { return Ok(0) };
     if !identity::may_finish(shard.id) {
@@ -82,8 +83,8 @@ fn resolve(shard: &Shard) -> Result<u64> {
             Some(session) => session,
             none => none.insert(Session::open(server.oid)?),
         };
-        // The session that prepared it may have ended it since it was listed, before it released its lock. An attempt to end it again would
-        // be an error in the shard's log.
+        // The process that prepared the transaction may have ended it after the list was read and before it released its lock. Another
+        // attempt would write an error into the shard's log.
         let found = ReadPrepared { prefixes: &[gid] }.call(session)?;
         if found.is_empty() {
             continue;

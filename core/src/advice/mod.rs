@@ -4,7 +4,7 @@
 //! * [`characteristics`]: how many values a key has, how often the most common ones occur, and whether it ascends.
 //! * [`statement`]: sampled statements, and which part of a collection each of them needs under a key.
 //! * [`layout`]: the chunks that a collection would have, on shards.
-//! * [`simulation`]: documents, inserts and statements on these chunks.
+//! * [`simulation`]: makes these chunks of the older sampled documents, then inserts the newest ones and runs the sampled statements.
 //! * [`candidates`]: keys worth a simulation. [`verdict`]: ranks them, and says why.
 //!
 //! Nothing here asks a server. Loops over samples count steps, so that a statement can be cancelled.

@@ -18,7 +18,7 @@ use std::ops::Range;
 mod report;
 
 use self::report::ReportReader;
-pub use self::report::{MAX_TEXT, Report};
+pub use self::report::{MAX_TEXT, Report, clipped};
 
 /// The longest row. The longest rows of docshard's functions are the states of groups, which `docshard.max_expression_memory` limits to
 /// 100 MB by default.

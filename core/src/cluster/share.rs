@@ -1,7 +1,7 @@
 //! The keys of a collection that one shard gets, as a list of ranges that is sent to other nodes.
 //!
-//! The text of a share has for each range: the lengths of both bounds, 4 bytes each, little-endian, followed by these. The length
-//! [`OPEN`] stands for a range without an upper end.
+//! Encoding of a range: the lengths of its lower and its upper bound (4 bytes each, little-endian), the lower bound, the upper bound. The
+//! length [`OPEN`] in the second place means that there is no upper bound.
 
 use crate::cluster::chunk_map::{Chunk, ShardId};
 use crate::error::{Kind, Result, error};
@@ -9,12 +9,13 @@ use crate::error::{Kind, Result, error};
 /// The length that stands for a missing upper bound.
 const OPEN: u32 = u32::MAX;
 
-/// Half-open ranges in key order; None: no upper end.
+/// Half-open ranges in key order; None: no upper bound.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Share(Vec<(Vec<u8>, Option<Vec<u8>>)>);
 
 impl Share {
-    /// The share of a shard in these chunks: all chunks of the collection, in key order. Neighbours become one range.
+    /// Returns the ranges that `shard` owns among `chunks`, which must be all chunks of the collection in key order. Adjacent ranges are
+    /// joined.
     pub fn of(chunks: &[Chunk], shard: ShardId) -> Self {
         let mut ranges: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
         for (position, chunk) in chunks.iter().enumerate().filter(|(_, chunk)| chunk.shard == shard) {
@@ -29,8 +30,8 @@ impl Share {
 
     /// True if the key is in one of the ranges.
     pub fn contains(&self, key: &[u8]) -> bool {
-        let behind = self.0.partition_point(|(min, _)| min.as_slice() <= key);
-        let range = behind.checked_sub(1).and_then(|at| self.0.get(at));
+        let next = self.0.partition_point(|(min, _)| min.as_slice() <= key);
+        let range = next.checked_sub(1).and_then(|at| self.0.get(at));
         range.is_some_and(|(_, end)| end.as_ref().is_none_or(|end| key < end.as_slice()))
     }
 
@@ -55,7 +56,7 @@ impl Share {
         let (mut ranges, mut rest) = (Vec::new(), bytes);
         while !rest.is_empty() {
             let (range, after) =
-                first(rest).ok_or_else(|| error!(Kind::BadValue, "malformed ranges of keys: truncated"))?;
+                decode_range(rest).ok_or_else(|| error!(Kind::BadValue, "malformed ranges of keys: truncated"))?;
             ranges.push(range);
             rest = after;
         }
@@ -70,7 +71,8 @@ impl Share {
 
 type Range = (Vec<u8>, Option<Vec<u8>>);
 
-fn first(bytes: &[u8]) -> Option<(Range, &[u8])> {
+/// Returns the first range and the bytes that follow it; None if they end within the range.
+fn decode_range(bytes: &[u8]) -> Option<(Range, &[u8])> {
     let (lengths, rest) = bytes.split_at_checked(8)?;
     let length = |at: usize| lengths[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
     let (min, rest) = rest.split_at_checked(length(0) as usize)?;

@@ -1,5 +1,6 @@
-//! The query language: expressions, accumulators, filters, projections, sorts, stages, updates, index keys, validators. No module knows
-//! about shards.
+//! The query language: expressions, accumulators, filters, projections, sorts, stages, updates, index keys, validators.
+//!
+//! [`stage`] can divide a pipeline into a part for shards and a part for the router, but no module knows a chunk map or a particular shard.
 
 pub(crate) mod direction;
 pub(crate) mod document_builder;

@@ -10,8 +10,8 @@ fn who(role: &str, generation: u64) -> Identity {
     Identity { role: role.to_owned(), generation: Some(generation) }
 }
 
-/// Pools with these sessions, and the other ends of their connections, which keep them alive. The first role has generation 1,
-/// the second one 2.
+/// Returns pools with these sessions, and the other ends of the sessions' connections: a session lives until its end is dropped. The first
+/// role has generation 1, the second one 2.
 fn pools(limit: usize, patience: Duration, sessions: &[(&str, u64)]) -> (Arc<Pools>, Vec<DuplexStream>) {
     let pools = Pools::new(limit, patience, SOON);
     let add = |(role, id): &(&str, u64)| {
@@ -37,7 +37,7 @@ async fn wait_for_waiters(pools: &Pools, role: &str, count: usize) {
     }
 }
 
-/// What PostgreSQL sends when it ends a session.
+/// Sends the message with which PostgreSQL ends a session.
 async fn send_fatal(end: &mut DuplexStream, sqlstate: &str) {
     let fields = format!("SFATAL\0VFATAL\0C{sqlstate}\0Mover\0\0");
     end.write_u8(b'E').await.unwrap();
@@ -54,12 +54,12 @@ async fn a_session_is_leased_to_one_at_a_time() {
     assert_eq!(pools.lease(&who("eve", 1), None).await.unwrap_err(), Unavailable::NoSession);
     assert_eq!(pools.lease(&ann, Some(2)).await.unwrap_err(), Unavailable::Gone, "another role's session");
     drop(lease);
-    // Whoever gave up waiting gets nothing.
+    // The client whose wait timed out is not given the returned session.
     assert_eq!((ids(&pools, "ann"), ids(&pools, "bob")), (vec![1], vec![2]));
 }
 
 #[tokio::test]
-async fn who_waits_is_served_in_order_or_with_the_session_of_the_cursor() {
+async fn a_client_that_waits_is_served_in_order_or_with_the_session_of_the_cursor() {
     let (pools, _ends) = pools(9, LATE, &[("ann", 1), ("ann", 2)]);
     let ann = who("ann", 1);
     let (first, second) = (pools.lease(&ann, Some(1)).await.unwrap(), pools.lease(&ann, Some(2)).await.unwrap());
@@ -85,7 +85,7 @@ async fn a_statement_that_is_given_up_ends_only_its_session() {
     lease.session().pretend_to_run();
     drop(lease);
     assert_eq!(pools.lease(&ann, Some(2)).await.unwrap_err(), Unavailable::Gone);
-    // With the last session nobody waits in vain.
+    // When the role's last session ends, its waiters fail at once.
     let mut lease = pools.lease(&ann, None).await.unwrap();
     lease.session().pretend_to_run();
     let waiting = tokio::spawn({
@@ -96,7 +96,7 @@ async fn a_statement_that_is_given_up_ends_only_its_session() {
     drop(lease);
     assert_eq!(waiting.await.unwrap(), Err(Unavailable::NoSession));
     assert!(pools.lock().roles.is_empty());
-    // There was nothing that an administrator could have ended.
+    // The sessions have no salt that proves the same password, so a login begins a new generation.
     let (session, _end) = Session::detached(3);
     assert_eq!(pools.add("ann", session), Some(2));
     assert_eq!(pools.lease(&ann, None).await.unwrap_err(), Unavailable::NoSession);
@@ -126,7 +126,7 @@ async fn a_login_finds_sessions_that_the_router_has_ended() {
     assert_eq!(pools.lease(&old, None).await.unwrap_err(), Unavailable::NoSession);
     assert_eq!(pools.lease(&old, Some(4)).await.unwrap_err(), Unavailable::Gone, "a cursor of the new generation");
     assert_eq!(pools.lease(&who("ann", 3), Some(2)).await.unwrap_err(), Unavailable::Gone, "an old cursor");
-    // One that was leased counts until it comes back, and is closed then.
+    // A leased session of an ended generation counts against the limit until it is returned. It is then closed.
     assert_eq!(count(&pools), 3);
     assert!(lease.session().is_usable());
     drop(lease);
@@ -135,13 +135,13 @@ async fn a_login_finds_sessions_that_the_router_has_ended() {
 }
 
 #[tokio::test]
-async fn at_the_limit_a_login_finds_them_too() {
+async fn at_the_limit_a_login_finds_sessions_that_the_router_has_ended() {
     let (pools, mut ends) = pools(1, LATE, &[("ann", 1)]);
     send_fatal(&mut ends[0], "57P01").await;
     let (session, _end) = Session::detached(2);
     assert_eq!(pools.add("ann", session), Some(2));
     assert_eq!(ids(&pools, "ann"), [2]);
-    // One that has ended itself is no login.
+    // A session that has ended already is not added.
     let (session, end) = Session::detached(3);
     drop(end);
     assert_eq!(pools.add("ann", session), None);
@@ -153,7 +153,7 @@ async fn a_session_that_the_router_ends_while_leased_ends_the_generation() {
         let (pools, mut ends) = pools(9, LATE, &[("ann", 1), ("ann", 2)]);
         let (ann, mut end) = (who("ann", 1), ends.remove(0));
         let mut lease = pools.lease(&ann, Some(1)).await.unwrap();
-        // A login between, whose session joins the old generation.
+        // Another client logs in meanwhile. Its session joins the same generation.
         let (session, _end) = Session::detached(3);
         assert_eq!(pools.add("ann", session), Some(1));
         if running {
@@ -218,7 +218,7 @@ async fn a_login_is_asked_for_if_all_sessions_have_transactions() {
     let (session, _end) = Session::detached(3);
     assert_eq!(pools.add("ann", session), Some(1));
     let _third = pools.lease_such(&ann, such).await.unwrap();
-    assert_eq!(pools.lease_such(&ann, such).await.unwrap_err(), Unavailable::Timeout, "it has its part");
+    assert_eq!(pools.lease_such(&ann, such).await.unwrap_err(), Unavailable::Timeout, "ann uses its share");
     drop(first);
     assert!(pools.lease_such(&ann, such).await.is_ok());
 }
@@ -261,9 +261,9 @@ async fn a_generation_comes_back_with_the_same_password_of_the_same_role() {
         let (idle, idle_end) = session(2, b"s=a", 10);
         assert_eq!(pools.add("ann", idle), Some(1));
         drop((end, idle_end));
-        // Those that can log in do not wait, and the others not for ever.
-        let can = Wanted { can_log_in: true, ..Wanted::default() };
-        assert_eq!(pools.lease_such(&ann, can).await.unwrap_err(), Unavailable::NoSession);
+        // A client that can log in again fails at once; the others fail after `hold`.
+        let wanted = Wanted { can_log_in: true, ..Wanted::default() };
+        assert_eq!(pools.lease_such(&ann, wanted).await.unwrap_err(), Unavailable::NoSession);
         assert_eq!(pools.lease(&ann, None).await.unwrap_err(), Unavailable::NoSession);
         let waiting = tokio::spawn({
             let (pools, ann) = (pools.clone(), ann.clone());
@@ -273,7 +273,7 @@ async fn a_generation_comes_back_with_the_same_password_of_the_same_role() {
         let (next, _end) = session(3, salt, role);
         assert_eq!(pools.add("ann", next), Some(if comes_back { 1 } else { 2 }));
         assert_eq!(waiting.await.unwrap(), if comes_back { Ok(3) } else { Err(Unavailable::NoSession) });
-        // What was leased before is not of the new pool.
+        // The session that was leased before does not join the new pool. It is closed when it is returned.
         assert_eq!(count(&pools), 2);
         drop(old);
         assert_eq!((count(&pools), ids(&pools, "ann")), (1, vec![3]));
@@ -304,14 +304,14 @@ async fn a_role_keeps_one_idle_session() {
 #[tokio::test]
 async fn the_number_of_sessions_is_limited() {
     let (pools, _ends) = pools(2, SOON, &[("ann", 1), ("ann", 2), ("ann", 3)]);
-    assert_eq!(ids(&pools, "ann"), [1, 2], "more of the same role are not kept");
+    assert_eq!(ids(&pools, "ann"), [1, 2], "a third session of the same role is not kept");
     let (session, _end) = Session::detached(4);
-    assert_eq!(pools.add("bob", session), Some(2), "it takes an idle one's place");
+    assert_eq!(pools.add("bob", session), Some(2), "it replaces an idle session of ann");
     assert_eq!((ids(&pools, "ann").len(), ids(&pools, "bob")), (1, vec![4]));
     let all = (pools.lease(&who("ann", 1), None).await.unwrap(), pools.lease(&who("bob", 2), None).await.unwrap());
     let (session, _end) = Session::detached(5);
     assert_eq!(pools.add("eve", session), None, "nothing is idle");
-    // A role that loses its last session begins anew.
+    // A role that has lost its last session has no pool.
     drop(all);
     let (session, _end) = Session::detached(6);
     assert_eq!(pools.add("eve", session), Some(3));
@@ -329,7 +329,7 @@ async fn at_the_limit_a_login_takes_the_place_of_the_one_who_has_most() {
         pools.add(role, session).map(|generation| who(role, generation))
     };
     let ann = log_in("ann", 20).unwrap();
-    // One client's transaction keeps ann's only session: another client is told to log in, and gets one.
+    // One client's transaction uses ann's only session: another client of ann is told to log in, and gets a session.
     let such = Wanted { can_log_in: true, ..Wanted::default() };
     let mut transaction = pools.lease(&ann, None).await.unwrap();
     transaction.pin();
@@ -337,12 +337,12 @@ async fn at_the_limit_a_login_takes_the_place_of_the_one_who_has_most() {
     assert_eq!(pools.lease_such(&ann, such).await.unwrap_err(), Unavailable::Pinned);
     assert_eq!(log_in("ann", 21), Some(ann.clone()));
     let second = pools.lease_such(&ann, such).await.unwrap();
-    // Until both have as many; the oldest of the other went first.
+    // ann's logins replace nob's sessions, the oldest first, until both roles own four.
     (22..30).for_each(|id| assert_eq!(log_in("ann", id), Some(ann.clone())));
     assert_eq!((ids(&pools, "ann").len() + 2, ids(&pools, "nob")), (4, vec![5, 6, 7, 8]));
     (30..40).for_each(|id| assert!(log_in("nob", id).is_some()));
     assert_eq!((count(&pools), ids(&pools, "nob").len()), (8, 4));
-    // A third role takes from whoever has most, and nobody loses the last one.
+    // A third role replaces sessions of the role that owns most, until none owns two more than it does.
     (40..50).for_each(|id| assert!(log_in("bob", id).is_some()));
     assert_eq!(ids(&pools, "bob").len(), 2);
     assert_eq!(count(&pools), 8);
@@ -362,7 +362,7 @@ async fn a_role_leaves_sessions_to_others() {
     let idle = ids(&pools, "eve");
     assert_eq!(pools.lease(&eve, Some(idle[0])).await.unwrap_err(), Unavailable::Timeout, "a cursor's, too");
     assert!(!pools.is_wanting("eve"));
-    // Another hostile role has a part of the rest, and the last two are for roles that use none.
+    // A second greedy role gets two of the remaining four sessions. The last two are for roles that use no session.
     let join = |role: &str, id: u64| {
         let (session, end) = Session::detached(id);
         std::mem::forget(end);
@@ -380,7 +380,7 @@ async fn a_role_leaves_sessions_to_others() {
         others.push(pools.lease(&user, None).await.unwrap());
         assert_eq!(pools.lease(&user, None).await.unwrap_err(), Unavailable::Timeout);
     }
-    // Who has ended its generation still uses what it uses.
+    // Leases of an ended generation still count against the role's share.
     others.remove(0);
     pools.lock().end("eve");
     let again = who("eve", join("eve", 60));
@@ -391,7 +391,7 @@ async fn a_role_leaves_sessions_to_others() {
 }
 
 #[tokio::test]
-async fn who_waits_for_its_roles_part_is_served_when_that_grows() {
+async fn a_client_that_waits_is_served_when_its_roles_share_grows() {
     let (pools, _ends) = pools(
         8,
         LATE,
@@ -409,7 +409,7 @@ async fn who_waits_for_its_roles_part_is_served_when_that_grows() {
         async move { pools.lease(&ann, None).await.map(|mut lease| lease.session().id) }
     });
     wait_for_waiters(&pools, "ann", 1).await;
-    assert_eq!(ids(&pools, "ann").len(), 1, "one is idle, but not for ann");
+    assert_eq!(ids(&pools, "ann").len(), 1, "a session is idle, but ann uses its share");
     held.pop();
     assert!(waiting.await.unwrap().is_ok());
     drop((first, second));
@@ -417,7 +417,7 @@ async fn who_waits_for_its_roles_part_is_served_when_that_grows() {
 }
 
 #[tokio::test]
-async fn those_who_have_given_up_are_forgotten() {
+async fn clients_that_no_longer_wait_are_forgotten() {
     let (pools, _ends) = pools(9, LATE, &[("ann", 1)]);
     let ann = who("ann", 1);
     let _lease = pools.lease(&ann, None).await.unwrap();

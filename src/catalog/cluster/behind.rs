@@ -1,13 +1,14 @@
-//! Shards that have another version of a collection than the catalog. One with an older version has lost commits: it was promoted from an asynchronous
-//! standby, or restored from a backup. It refuses the collection's statements until an administrator has it adopted (`migration::adopt`).
+//! Shards whose version of a collection is older or newer than the catalog's. A shard with an older version is *behind*: it has lost
+//! commits, because it was promoted from an asynchronous standby, or restored from a backup. Statements on the collection are refused there
+//! until an administrator has the shard's state adopted (`migration::adopt`).
 //!
-//! A shard commits a change of ownership before the catalog does, so it is never behind the catalog. The exceptions are shards with
-//! prepared transactions: those that the router has decided and the shard has not committed yet, and, after a failover, those of moves that
-//! have ended, which the worker ends. So a shard is known to be behind only if it is still behind after all of these that an earlier look
-//! found have ended, or if that look found none.
+//! A shard commits a change of ownership before the catalog does, so without a failure it is never behind the catalog. It may have an older
+//! version while it has prepared transactions: those that the router has decided and the shard has not committed yet, and, after a
+//! failover, those of moves that have ended, which the worker ends. So a shard is known to be behind only if it still is after all
+//! prepared transactions that an earlier look found have ended, or if that look found none.
 //!
-//! A shard with a *newer* version is *ahead*: the router has lost commits. It is known to be so if it still is half a second later, and no move
-//! of the collection may change it. The catalog follows it when it is adopted.
+//! A shard with a newer version is *ahead*: the router has lost commits. It is known to be ahead if it still is half a second later, and no
+//! move of the collection may change its version. When the shard's state is adopted, the catalog takes over its version.
 
 use super::identity;
 use crate::catalog::cache;

@@ -1,5 +1,5 @@
-//! The known positions of shards. A position is a shard's timeline and its counter, which the router's worker advances.
-//! Handshakes compare it, to detect a shard that was restored from an older copy.
+//! The last known position of each shard: its timeline, and its counter, which the router's worker advances. Handshakes compare the
+//! position, to detect a shard that was restored from an older copy.
 //!
 //! INVARIANT: a counter is committed on the shard, and on its synchronous standbys, before the catalog has it.
 

@@ -1,14 +1,15 @@
 //! Locks a collection's metadata for changes that exclude moves of its chunks: splits, merges, indexes, drops.
 //!
-//! Such a change does not fail while moves run, but waits for them until `lock_timeout`. A move of the balancer can be repeated,
-//! so one that is not decided is aborted after [`BALANCER_PATIENCE`]; a user's move is not aborted.
+//! Such a change does not fail while moves run, but waits for them until `lock_timeout`. A move of the balancer that is not decided
+//! is aborted after [`BALANCER_PATIENCE`], because it can be repeated; a user's move is not aborted.
 //!
 //! 1. Take the lock [`Tag::Definition`], exclusively and until the end of the transaction: no other move of the collection can
 //!    register.
 //! 2. Poll until no registered move is undecided or not yet in the map.
 //! 3. Lock the collection's row.
 //!
-//! A collection that is being copied into another layout ([`refuse_while_resharding`]) cannot be changed at all: that can take hours.
+//! A collection that is being copied into another layout cannot be changed at all ([`refuse_while_resharding`]), because the copying can
+//! take hours.
 //!
 //! INVARIANT: no transaction waits in 1 or 2 while it holds the row's lock, as a move needs the row to complete. A move that
 //! registers locks the row first and then only tries to get the tag ([`try_share`]), so the two cannot wait for each other.
@@ -38,8 +39,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const POLL_MS: i64 = 20;
 
 /// Locks a collection's metadata when none of its chunks is being moved; blocks moves until the transaction ends.
-/// Errors: `NamespaceNotFound`; `LockTimeout` (55P03) if a move does not end in time; `ConflictingOperationInProgress` (55006) if
-/// this transaction holds the collection's row already, for which the move would wait, and at once if a move is in doubt.
+/// Errors: `LockTimeout` (55P03) if a move does not end in time; `ConflictingOperationInProgress` (55006) if this transaction holds
+/// the collection's row already, for which the move would wait, and at once if a move is in doubt; those of
+/// [`refuse_while_resharding`] and [`change::lock`].
 pub fn lock(namespace: &str) -> Result<Locked> {
     loop {
         let id = number(namespace)?;
@@ -54,7 +56,7 @@ pub fn lock(namespace: &str) -> Result<Locked> {
 }
 
 /// Locks a collection's metadata if none of its chunks is being moved now: for the balancer, which does not wait.
-/// Errors: `NamespaceNotFound`; `ConflictingOperationInProgress` (55006).
+/// Errors: `ConflictingOperationInProgress` (55006); those of [`refuse_while_resharding`] and [`change::lock`].
 pub fn lock_now(namespace: &str) -> Result<Locked> {
     let locked = change::lock(namespace)?;
     refuse_while_resharding(locked.id)?;

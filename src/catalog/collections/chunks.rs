@@ -29,14 +29,14 @@ fn with_pattern(namespace: &str, locked: Locked) -> Result<(Locked, KeyPattern)>
     Ok((locked, pattern))
 }
 
-/// The chunk that holds a key, of a locked collection.
+/// Returns the chunk of a locked collection that holds a key.
 /// Errors: `InternalError` if the map has a gap.
 pub fn containing(collection: i32, key: &[u8]) -> Result<Chunk> {
     chunks::containing(collection, key)?.ok_or_else(|| error!(Kind::InternalError, "no chunk holds the key"))
 }
 
-/// Splits a locked collection's chunks at these keys, in whichever chunk each lies; returns the number of new chunks.
-/// Errors: `BadValue` for a key that already is a chunk's bound.
+/// Splits the chunks of a locked collection at these keys; returns the number of new chunks.
+/// Errors: `BadValue` for a key that already is a chunk's bound; those of [`containing`] and [`change::touch`].
 pub fn split(locked: &Locked, namespace: &str, pattern: &KeyPattern, points: &[Vec<u8>]) -> Result<usize> {
     let highest = pattern.max_bound();
     for point in points {
@@ -59,7 +59,8 @@ pub fn split(locked: &Locked, namespace: &str, pattern: &KeyPattern, points: &[V
     Ok(points.len())
 }
 
-/// Clears the flag "jumbo" of the chunk that holds a key, in a locked collection. The balancer then tries again to split it.
+/// Clears the flag "jumbo" of the chunk that holds a key, in a locked collection. The balancer then tries again to split the chunk.
+/// Errors: those of [`containing`] and [`change::touch`].
 pub fn clear_jumbo(locked: &Locked, namespace: &str, pattern: &KeyPattern, key: &[u8]) -> Result<()> {
     let chunk = containing(locked.id, key)?;
     if !chunks::set_jumbo(locked.id, &chunk.min, false)? {
@@ -72,7 +73,7 @@ pub fn clear_jumbo(locked: &Locked, namespace: &str, pattern: &KeyPattern, key: 
 
 /// Merges the chunks of a locked collection from `min` to `max`; returns their number.
 /// Errors: `BadValue` if `min` or `max` is not a chunk's bound, if only one chunk lies between them, or if the chunks are on several
-/// shards.
+/// shards; those of [`change::touch`].
 pub fn merge(locked: &Locked, namespace: &str, pattern: &KeyPattern, min: &[u8], max: &[u8]) -> Result<usize> {
     let merged = chunks::within(locked.id, min, max)?;
     let bad = |message: String| Err(Error::new(Kind::BadValue, message));

@@ -34,13 +34,14 @@ pub struct Options<'a> {
 }
 
 /// Creates an unsharded collection on its database's primary shard.
-/// Errors: `NamespaceExists`, `InvalidNamespace`.
+/// Errors: `NamespaceExists`; those of [`namespace::split`], [`check_may_change`] and [`databases::ensure`]; the shards' errors.
 pub fn create(name: &str, options: Options<'_>) -> Result<()> {
     namespace::split(name)?;
     views::check_free(name)?;
     create_unsharded(name, options)
 }
 
+/// Checks that the current user may create a collection by a write to it.
 /// Errors: `Unauthorized`.
 pub fn check_may_create_implicitly(name: &str) -> Result<()> {
     if collections::may_insert()? {
@@ -51,7 +52,7 @@ pub fn check_may_create_implicitly(name: &str) -> Result<()> {
 }
 
 /// Creates the collection for a write to an unknown namespace, as MongoDB does.
-/// Errors: `Unauthorized`; those of [`create`], except `NamespaceExists`.
+/// Errors: `Unauthorized`; `CommandNotSupportedOnView` if there is a view of that name; those of [`create`], except `NamespaceExists`.
 pub fn create_implicitly(name: &str) -> Result<Rc<Collection>> {
     check_may_create_implicitly(name)?;
     create_unsharded(name, Options::default())?;
@@ -121,7 +122,7 @@ fn lock_sharded(name: &str) -> Result<Locked> {
 }
 
 /// Enables or disables the balancer for a sharded collection.
-/// Errors: `NamespaceNotFound`, `NamespaceNotSharded`.
+/// Errors: `NamespaceNotSharded`; those of [`change::lock`].
 pub fn set_balancing(name: &str, on: bool) -> Result<()> {
     let locked = lock_sharded(name)?;
     collections::set_balance(locked.id, on)?;
@@ -129,7 +130,7 @@ pub fn set_balancing(name: &str, on: bool) -> Result<()> {
 }
 
 /// Sets a sharded collection's own chunk size; None: the cluster's.
-/// Errors: `NamespaceNotFound`, `NamespaceNotSharded`.
+/// Errors: `NamespaceNotSharded`; those of [`change::lock`].
 pub fn set_chunk_size(name: &str, mb: Option<i32>) -> Result<()> {
     let locked = lock_sharded(name)?;
     collections::set_chunk_size(locked.id, mb)?;
@@ -137,7 +138,7 @@ pub fn set_chunk_size(name: &str, mb: Option<i32>) -> Result<()> {
 }
 
 /// Sets how often statements of a collection are sampled: at most one in `every_us` microseconds; None: never. Returns the former value.
-/// Errors: `NamespaceNotFound`.
+/// Errors: those of [`change::lock`].
 pub fn set_sampling(name: &str, every_us: Option<i64>) -> Result<Option<i64>> {
     let locked = change::lock(name)?;
     let before = cache::get(name)?.sampled_every_us;
@@ -147,8 +148,9 @@ pub fn set_sampling(name: &str, every_us: Option<i64>) -> Result<Option<i64>> {
     Ok(before)
 }
 
-/// Drops a collection, its documents and its metadata, everywhere, or a view; true if there was one.
-/// Errors: `ConflictingOperationInProgress`, `LockTimeout`; the shards' errors.
+/// Drops a view, or a collection with its documents and metadata on all nodes. False if there is none.
+/// Errors: those of [`check_may_change`], [`namespace::split`], [`move_exclusion::lock`] (except `NamespaceNotFound`) and
+/// [`change::refuse_while_building`]; the shards' errors.
 pub fn drop(name: &str) -> Result<bool> {
     check_may_change()?;
     check_name(name)?;
@@ -160,7 +162,7 @@ pub fn drop(name: &str) -> Result<bool> {
     Ok(dropped)
 }
 
-/// Checks a name, which may be that of a copy: one that is left, as from a restored catalog, can be dropped.
+/// Checks a name. The name of a copy is accepted: a copy that remains, for example in a restored catalog, can be dropped.
 fn check_name(name: &str) -> Result<()> {
     if !collections::is_copy(name)? {
         namespace::split(name)?;
@@ -185,14 +187,14 @@ pub(super) fn drop_but_zones(name: &str) -> Result<bool> {
 
 /// Drops the collection's tables and deletes it from the catalog. Returns the unreachable shards, where the table is dropped later.
 fn take_away(id: i32, name: &str) -> Result<Vec<String>> {
-    // A change of grants changes the tables' privileges.
+    // This excludes a concurrent change of grants, which would change the privileges of these tables.
     access::lock_shared()?;
     let late = pending_drops::drop_everywhere(&placements::shards(id)?, Dropped::Collection(id), name)?;
     collections::delete(id)?;
     Ok(late)
 }
 
-/// Drops a database with all its collections, everywhere; true if there was one.
+/// Drops a database with all its collections, on all nodes. False if there is none.
 /// Errors: `ReshardCollectionInProgress`; those of [`drop`].
 pub fn drop_database(name: &str) -> Result<bool> {
     namespace::check_database(name)?;

@@ -1,4 +1,4 @@
-//! Errors for duplicate keys in MongoDB's words: which index, which keys.
+//! Errors for duplicate keys, with MongoDB's message, which names the index and the keys.
 
 use crate::pg::error::{DuplicateKey, Error};
 use docshard_core::error::Kind;
@@ -57,7 +57,7 @@ pub fn of_unique(namespace: &str, index: &Index, key: Option<&[u8]>) -> Error {
     )
 }
 
-/// Like [`of_index`], for a relation on a shard that is not in the catalog yet.
+/// Like [`of_index`], for a relation that a shard names and that is not in the catalog yet.
 pub fn of_unknown(namespace: &str, relation: &str) -> Error {
     of_index(namespace, relation, None, &[], None).with_hint(
         "A unique index is being built, and writes are already checked against it: see docshard.list_index_builds().",
@@ -122,8 +122,8 @@ fn violated_relation(collection: i32, message: &str) -> &str {
     known.or_else(|| message.split('"').nth(1)).unwrap_or_default()
 }
 
-/// Reads the last encoded key in PostgreSQL's DETAIL. For the primary key this is `_id`; a unique index has only one. None if there are no
-/// keys in it: PostgreSQL leaves them out if the user may not read the columns.
+/// Reads the last encoded key in PostgreSQL's DETAIL. For the primary key this is `_id`; a unique index has only one key. None if DETAIL has
+/// no keys: PostgreSQL leaves them out if the user may not read the columns.
 pub fn last_encoded(error: &Error) -> Option<Vec<u8>> {
     // `Key (…)=(\x…, \x…) already exists.`
     let (_, keys) = error.detail.as_deref()?.rsplit_once(")=(")?;

@@ -44,13 +44,13 @@ thread_local! {
     static KNOWN: RefCell<Option<Known>> = const { RefCell::new(None) };
 }
 
-/// Every grant of a role that still exists, in the newest snapshot.
+/// Returns the grants of all roles that still exist, by the newest snapshot.
 pub fn all() -> Result<Vec<Grant>> {
     let _snapshot = ActiveSnapshot::latest();
     store::read_all()
 }
 
-/// The roles that may read a collection but not write it, and those that may write it; by name.
+/// Returns the names of the roles that may read a collection but not write it, and of those that may write it.
 pub fn of_collection<'g>(grants: &'g [Grant], namespace: &str) -> (Vec<&'g str>, Vec<&'g str>) {
     let named = |level: Level| {
         let mut names: Vec<&str> = grants
@@ -82,7 +82,7 @@ pub fn require(collection: &Collection, level: Level) -> Result<Role> {
     })
 }
 
-/// Checks that the caller of a function for administration, which runs with its owner's rights, may read a collection.
+/// Checks that the caller may read a collection: for functions of administration, which run with their owner's rights.
 /// Errors: `Unauthorized`.
 pub fn require_of_caller(collection: &Collection) -> Result<()> {
     let user = server::outer_user();

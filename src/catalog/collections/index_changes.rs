@@ -17,7 +17,7 @@ pub struct IndexChange {
     pub expire_after_s: Option<i64>,
 }
 
-/// The properties before and after.
+/// The properties of an index before and after a change.
 #[derive(Clone, Copy, Debug)]
 pub struct Changed {
     pub hidden: (bool, bool),
@@ -32,8 +32,9 @@ pub enum Which<'a> {
 }
 
 /// Changes an index.
-/// Errors: `IndexNotFound`, `AmbiguousIndexKeyPattern`; `BadValue` for the index on `_id`; `InvalidOptions` for a change that its options
-/// exclude, or that would hide the last index of the shard key.
+/// Errors: `IndexNotFound`, `AmbiguousIndexKeyPattern`; `BadValue` for the index on `_id`; `InvalidOptions` for the shard key's own index,
+/// for a change that the index's other options exclude, and for one that would hide the last index of the shard key; those of
+/// [`check_may_change`], [`namespace::split`], [`change::lock`] and [`change::refuse_while_building`].
 pub fn change(ns: &str, which: Which<'_>, wanted: IndexChange) -> Result<Changed> {
     check_may_change()?;
     namespace::split(ns)?;

@@ -62,7 +62,7 @@ impl<'a> IndexOptions<'a> {
         })
     }
 
-    /// Reads the text of [`to_json`](Self::to_json).
+    /// Reads what [`to_json`](Self::to_json) has returned.
     pub fn from_json(json: &'a Json) -> Result<Self> {
         let given = |name: &str| json.get(name).filter(|given| !given.is_null());
         let flag = |name: &str| given(name).and_then(Json::as_bool).unwrap_or(false);
@@ -87,7 +87,8 @@ impl<'a> IndexOptions<'a> {
 }
 
 impl IndexOptions<'_> {
-    /// The name that is given, or else made from the keys.
+    /// Returns the given name, or else MongoDB's default name for the keys.
+    /// Errors: `BadValue`, `CannotCreateIndex` for a name that is not allowed.
     pub(super) fn name_of(&self, keys: &IndexKeys) -> Result<String> {
         let name = self.name.map_or_else(|| keys.default_name(), str::to_owned);
         if name == "*" {
@@ -99,6 +100,8 @@ impl IndexOptions<'_> {
         Ok(name)
     }
 
+    /// Checks that the options fit each other and the keys.
+    /// Errors: `CannotCreateIndex`; `InvalidIndexSpecificationOption` for the index on `_id`; `Location16764` for a unique hashed index.
     pub(super) fn check(&self, keys: &IndexKeys) -> Result<()> {
         let refuse = |message: String| Err(Error::new(Kind::CannotCreateIndex, message));
         let of_id = keys.is_of_id();

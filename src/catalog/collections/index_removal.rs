@@ -14,15 +14,15 @@ use docshard_core::query::index::IndexKeys;
 use docshard_core::routing::model::{Collection, Index};
 use serde_json::{Value as Json, json};
 
-/// Drops indexes everywhere, chosen by an array of names, by one name, by keys (an object), or all of them (`"*"`) except those on
-/// `_id` and on the shard key. Returns how many indexes there were before, including the one on `_id`.
-/// Errors: those of [`drop`]; `TypeMismatch`.
+/// Drops indexes on all shards. `which`: an array of names, one name, the keys of one index (an object), or `"*"` for all indexes except
+/// those on `_id` and on the shard key. Returns how many indexes there were before, including the one on `_id`.
+/// Errors: those of [`drop`] and [`named_by`]; `TypeMismatch`.
 pub fn drop_some(ns: &str, which: &Json) -> Result<usize> {
     check_may_change()?;
     namespace::split(ns)?;
     let collection = cache::get(ns)?;
     let mut names: Vec<String> = Vec::new();
-    // MongoDB takes a list of this one name as the name.
+    // MongoDB reads `["*"]` as `"*"`.
     let which = match which {
         Json::Array(list) if list.len() == 1 && list[0] == "*" => &list[0],
         which => which,
@@ -64,6 +64,8 @@ pub(super) fn is_last_of_key(collection: &Collection, name: &str) -> bool {
     key.hashed_field().is_none() && !key.is_in_order_of_id() && !is_own_left && !collection.indexes.iter().any(serves)
 }
 
+/// Returns the name of the index that has these keys.
+/// Errors: `IndexNotFound`, `AmbiguousIndexKeyPattern`; those of [`IndexKeys::parse`].
 pub(super) fn named_by(collection: &Collection, keys: &Json) -> Result<String> {
     let pattern = IndexKeys::parse(keys)?;
     if pattern.is_of_id() {
@@ -83,8 +85,9 @@ pub(super) fn named_by(collection: &Collection, keys: &Json) -> Result<String> {
     }
 }
 
-/// Drops an index everywhere.
-/// Errors: `IndexNotFound`, `InvalidOptions` for `_id_`, `CannotDropShardKeyIndex`, `NamespaceNotFound`.
+/// Drops an index on all shards.
+/// Errors: `IndexNotFound`, `InvalidOptions` for `_id_`, `CannotDropShardKeyIndex`; those of [`check_may_change`], [`namespace::split`],
+/// [`move_exclusion::lock`] and [`refuse_while_building`]; the shards' errors.
 pub fn drop(ns: &str, name: &str) -> Result<()> {
     check_may_change()?;
     namespace::split(ns)?;

@@ -1,4 +1,5 @@
-//! Creates secondary indexes. Every shard that has the collection's table has the same ones, also a shard that gets the table later.
+//! Creates secondary indexes. An index exists on every shard that has the collection's table. A shard that gets the table later gets the
+//! indexes, too.
 
 use super::{collection, duplicate, namespace};
 use crate::catalog::cluster::move_exclusion;
@@ -19,27 +20,26 @@ use docshard_core::routing::protocol::table::CreateIndex;
 use docshard_core::values::key::KeyPattern;
 use serde_json::{Value as Json, json};
 
-/// The largest number of indexes of a collection, including the one on `_id`: MongoDB's limit.
+/// The largest number of indexes of a collection, including the one on `_id`: MongoDB's limit. The shard key's own index is not counted.
 const MAX_INDEXES: usize = 64;
 
-/// Creates an index on every shard; returns its name. Does nothing if the same index exists. Otherwise calls `before` before the index is
-/// created.
-/// Errors: `BadValue`, `CannotCreateIndex`, `IndexKeySpecsConflict`, `IndexOptionsConflict`, `InvalidIndexSpecificationOption`,
-/// `ConflictingOperationInProgress`, `DuplicateKey`.
+/// Creates an index on every shard and returns its name. If an identical index exists, only returns that index's name. Otherwise `prepare`
+/// is called after the checks, and then the index is created.
+/// Errors: those of [`draft`], [`enter`] and `prepare`; `ConflictingOperationInProgress` while another index of the collection is being
+/// built; `DuplicateKey`; the shards' errors.
 pub fn create(
     ns: &str,
     keys_json: &str,
     options: &IndexOptions<'_>,
-    before: &dyn Fn(&Draft) -> Result<()>,
+    prepare: &dyn Fn(&Draft) -> Result<()>,
 ) -> Result<String> {
     let draft = match draft(ns, keys_json, options)? {
         Drafted::Exists(name) => return Ok(name),
         Drafted::Busy(build) => return Err(change::index_is_being_built_error(&build, ns)),
         Drafted::New(draft) => draft,
     };
-    before(&draft)?;
-    let build = || -> Result<()> { call_on_all(&draft.shards, &draft.creation()) };
-    build().map_err(|error| draft.translate(error))?;
+    prepare(&draft)?;
+    call_on_all(&draft.shards, &draft.creation()).map_err(|error| draft.translate(error))?;
     enter(&draft, options)?;
     Ok(draft.name)
 }
@@ -49,7 +49,7 @@ pub fn create(
 pub enum Drafted {
     /// it exists already, under this name
     Exists(String),
-    /// it cannot be created while this build, of the same or another index, runs
+    /// this build of an index of the collection, maybe of the same index, has to end first
     Busy(Build),
     /// it can be created
     New(Box<Draft>),
@@ -58,27 +58,27 @@ pub enum Drafted {
 /// An index that is to be created.
 #[derive(Debug)]
 pub struct Draft {
-    /// its number, which no other index ever has
+    /// the index's number, which no other index ever has
     pub id: i32,
     /// the collection's number
     pub collection: i32,
     pub namespace: String,
     pub name: String,
-    /// its keys as text
+    /// the keys as text
     pub keys_json: String,
     pub keys: IndexKeys,
     /// the definition for shards
     pub definition: String,
     /// no two documents with the same keys
     pub unique: bool,
-    /// the filter of the documents that it holds, as shards read it
+    /// the filter of a partial index, as text that shards parse
     pub partial: Option<String>,
     /// the shards that have the collection's table
     pub shards: Vec<ShardId>,
 }
 
 impl Draft {
-    /// The call that creates it on a shard.
+    /// The call that creates the index on a shard.
     pub fn creation(&self) -> CreateIndex<'_> {
         CreateIndex {
             collection: self.collection,
@@ -89,14 +89,17 @@ impl Draft {
         }
     }
 
-    /// Translates the error of a build into MongoDB's.
+    /// Translates a shard's error into MongoDB's if documents have duplicate keys. Other errors are unchanged.
     pub fn translate(&self, error: Error) -> Error {
         duplicate::translate_build(&self.namespace, &self.name, &self.keys, error)
     }
 }
 
 /// Checks whether an index can be created, and gives it a number. Creates the collection if it does not exist. The collection's
-/// metadata are locked until the transaction ends.
+/// metadata are locked until the transaction ends, unless the index is found to exist before.
+/// Errors: `BadValue`, `CannotCreateIndex`, `InvalidIndexSpecificationOption` and `Location16764` for invalid keys, name or options;
+/// `IndexKeySpecsConflict` and `IndexOptionsConflict` for another index with the same name or keys; those of [`namespace::split`],
+/// [`IndexKeys::parse`], [`collection::create_implicitly`] and [`move_exclusion::lock`].
 pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Drafted> {
     namespace::split(ns)?;
     let parsed = docshard_core::query::specification::parse(keys_json)?;
@@ -121,14 +124,14 @@ pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Dr
         );
     }
     // If the index exists there is no need to wait for moves.
-    if let Some(existing) = existing(&*cache::get(ns)?, &name, &keys, options)? {
-        return Ok(Drafted::Exists(existing));
+    if let Some(name) = existing(&*cache::get(ns)?, &name, &keys, options)? {
+        return Ok(Drafted::Exists(name));
     }
     let locked = move_exclusion::lock(ns)?;
-    // Read under the lock, so that a shard that gets the collection concurrently is included.
+    // The collection is read under the lock, so that it includes a shard that got its first chunk meanwhile.
     let collection = cache::get(ns)?;
-    if let Some(existing) = existing(&collection, &name, &keys, options)? {
-        return Ok(Drafted::Exists(existing));
+    if let Some(name) = existing(&collection, &name, &keys, options)? {
+        return Ok(Drafted::Exists(name));
     }
     if options.unique {
         check_unique(&collection.key, &keys, &keys_json)?;
@@ -155,34 +158,35 @@ pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Dr
     })))
 }
 
-/// The indexes that one call creates; a second index of the same name is an error.
+/// Collects the names of the indexes that one call creates. It is an error if the call creates the same index twice.
 #[derive(Debug)]
 pub struct Made {
-    before: Vec<String>,
+    /// the indexes that existed when the call began
+    former: Vec<String>,
     made: Vec<String>,
 }
 
 impl Made {
-    /// No indexes yet.
+    /// Begins a call: remembers the indexes that exist, which [`Self::add`] does not count as created.
     pub fn none(ns: &str) -> Result<Self> {
         let collection = cache::find(ns)?;
         let own = collection.as_ref().and_then(|collection| collection.key_index()).map(|keys| keys.default_name());
         let names = collection.iter().flat_map(|collection| &collection.indexes).map(|index| index.name.clone());
-        Ok(Self { before: names.chain(own).chain(["_id_".to_owned()]).collect(), made: Vec::new() })
+        Ok(Self { former: names.chain(own).chain(["_id_".to_owned()]).collect(), made: Vec::new() })
     }
 
-    /// The names of the indexes that did not exist before.
+    /// The names of the indexes that the call has created.
     pub fn made(&self) -> &[String] {
         &self.made
     }
 
-    /// Adds an index.
-    /// Errors: `IndexAlreadyExists` if the same call has created it.
+    /// Adds an index that exists now, unless it existed before the call.
+    /// Errors: `IndexAlreadyExists` if the same call has created it already.
     pub fn add(&mut self, name: &str) -> Result<()> {
         if self.made.iter().any(|made| made == name) {
             bail!(Kind::IndexAlreadyExists, "Identical index already exists: {name}");
         }
-        if !self.before.iter().any(|before| before == name) {
+        if !self.former.iter().any(|former| former == name) {
             self.made.push(name.to_owned());
         }
         Ok(())
@@ -190,6 +194,7 @@ impl Made {
 }
 
 /// Inserts an index into the catalog, which makes it usable. The caller has created it on every shard that has the collection's table.
+/// Errors: those of [`change::touch`].
 pub fn enter(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
     let index = StoredIndex {
         id: draft.id,
@@ -213,6 +218,7 @@ pub fn enter(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
 
 /// Creates the unique index of a collection that is sharded with `unique`. Does nothing for `{"_id": 1}`, which the tables' primary key
 /// makes unique.
+/// Errors: those of [`create`].
 pub fn create_for_unique_key(ns: &str, pattern: &KeyPattern) -> Result<()> {
     if pattern.is_in_order_of_id() {
         return Ok(());
@@ -221,7 +227,8 @@ pub fn create_for_unique_key(ns: &str, pattern: &KeyPattern) -> Result<()> {
     create(ns, &pattern.to_json().to_string(), &options, &|_| Ok(())).map(|_| ())
 }
 
-/// Returns the name of an existing identical index, or an error if an index conflicts; None if there is neither.
+/// Returns the name of an existing index that is identical; None if there is none.
+/// Errors: `IndexKeySpecsConflict` and `IndexOptionsConflict` if an existing index conflicts.
 fn existing(
     collection: &Collection,
     name: &str,
@@ -251,7 +258,7 @@ fn existing(
     shard_key_index(collection, name, keys, options)
 }
 
-/// Returns the name of the shard key's own index if the request describes it, or an error if the two conflict; else None.
+/// Like [`existing`], for the shard key's own index.
 fn shard_key_index(
     collection: &Collection,
     name: &str,
@@ -282,6 +289,7 @@ fn shard_key_index(
 }
 
 /// Checks a unique index of a sharded collection. Each shard checks only its own documents, so the keys must begin with the shard key.
+/// Errors: `CannotCreateIndex`.
 fn check_unique(pattern: &KeyPattern, keys: &IndexKeys, keys_json: &str) -> Result<()> {
     let prefixed = pattern.hashed_field().is_none()
         && keys.fields.len() >= pattern.fields.len()

@@ -12,8 +12,8 @@ use crate::store::last_sizes as store;
 use docshard_core::routing::model::Collection;
 use docshard_core::routing::protocol::shard_tables::ReadRelations;
 
-/// Asks every shard on another node, each in a transaction of its own; called outside a transaction. An unreachable shard keeps its
-/// last number.
+/// Stores the numbers of every shard on another node, each shard in a transaction of its own. Must be called outside a transaction. An
+/// unreachable shard keeps its last numbers.
 pub fn note_all() -> Result<()> {
     for (shard, _) in transaction::run(cache::remote_shards)? {
         let _ = transaction::run(|| note(&shard));

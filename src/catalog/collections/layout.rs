@@ -179,8 +179,8 @@ struct Keys {
     parsed: IndexKeys,
 }
 
-/// The indexes that the copy needs beside those of the collection, each with whether it is unique: the index of a unique shard key, and
-/// that of the former shard key, for which the primary key has served so far.
+/// Returns the keys of the indexes that the copy needs besides those of the collection, each with true if the index is unique: the index of
+/// a unique shard key, and one on the former shard key if the tables' primary key has served as its index.
 fn own_indexes(of: &Collection, layout: &Layout, id: i32) -> Result<Vec<(Keys, bool)>> {
     let keys = |pattern: &KeyPattern| -> Result<Keys> {
         let text = pattern.to_json().to_string();
@@ -242,7 +242,7 @@ fn stored(index: &Index) -> StoredIndex {
 /// # Errors
 /// `OperationFailed` if a shard has another version of the copy than the catalog; `LockTimeout`; the shards' errors.
 pub fn replace(of: &Collection, copy: &Copy, layout: &Layout) -> Result<()> {
-    // A change of grants changes the privileges of the tables that are dropped.
+    // This excludes a concurrent change of grants, which would change the privileges of the tables that are dropped.
     access::lock_shared()?;
     let version = change::next_version(copy.id)?;
     let shards = layout.shards();
@@ -302,7 +302,7 @@ fn store_zones(namespace: &str, key: &KeyPattern, ranges: &[ZoneRange]) -> Resul
     })
 }
 
-/// Drops a copy that has not become the collection, everywhere; on shards that cannot be reached, later.
+/// Drops a copy that has not become the collection, on all nodes. On shards that cannot be reached it is dropped later.
 pub fn drop_copy(id: i32, name: &str) -> Result<()> {
     if collections::lock_id(id)?.is_none() || collections::namespace(id)?.as_deref() != Some(name) {
         return Ok(());
@@ -313,10 +313,10 @@ pub fn drop_copy(id: i32, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Parses a zone's range of a shard key.
+/// Parses a range of a shard key for a zone.
 ///
 /// # Errors
-/// Those of [`zones::update_range`].
+/// `ZoneNotFound`; those of [`zones::range_bounds`].
 pub fn zone_range(key: &KeyPattern, min: &serde_json::Value, max: &serde_json::Value, zone: &str) -> Result<ZoneRange> {
     let (min, max) = zones::range_bounds(key, min, max)?;
     if !store::zones::exists(zone)? {

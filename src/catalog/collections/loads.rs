@@ -23,7 +23,7 @@ pub struct Loads {
     unlocated: HashMap<(i32, ShardId), (u64, u64)>,
 }
 
-/// The call for the accesses at each of so many shards.
+/// Returns the call that reads the sampled accesses of each of this many shards.
 pub fn call(shards: usize) -> SampledAccesses {
     let most = (MOST / shards.max(1)).clamp(500, MOST_OF_SHARD);
     SampledAccesses { most: i32::try_from(most).unwrap_or(i32::MAX) }
@@ -71,7 +71,7 @@ impl Loads {
         self.chunks.get(&(collection, min.to_vec()))
     }
 
-    /// The operations of a shard for other collections than those that were given.
+    /// The operations of a shard for collections that were not passed to [`Self::add`].
     pub fn of_others(&self, shard: ShardId) -> u64 {
         self.others.get(&shard).copied().unwrap_or(0)
     }

@@ -1,14 +1,15 @@
 //! Collections and what belongs to them.
 //!
 //! * [`namespace`]: names of databases and collections, checked; [`databases`]: databases and their primary shards.
-//! * [`collection`]: creating and dropping one; [`sharding`]; [`rename`], with `foreign_tables`; [`validation`]: validators; [`views`]:
-//!   pipelines that are read like collections.
-//! * [`layout`]: giving a collection another shard key, other chunks or other shards.
-//! * [`chunks`]: splitting and merging; [`zones`]: which shards and which ranges of keys belong to a zone.
-//! * [`indexes`]: creating secondary indexes; [`index_options`], [`index_removal`], [`index_changes`]; [`duplicate`]: MongoDB's errors for
+//! * [`collection`]: creates and drops collections; [`sharding`]: shards them; [`rename`]: renames them, with `foreign_tables`;
+//!   [`validation`]: their validators; [`views`]: pipelines that are read like collections.
+//! * [`layout`]: gives a collection another shard key, other chunks or other shards.
+//! * [`chunks`]: splits and merges chunks; [`zones`]: which shards and which ranges of keys belong to a zone.
+//! * [`indexes`]: creates secondary indexes; [`index_options`], [`index_removal`], [`index_changes`]; [`duplicate`]: MongoDB's errors for
 //!   violated unique indexes.
 //! * [`grants`]: the rights of roles to read and write collections; `missing_grant`: errors for a role without them.
-//! * [`sizes`]: the sizes of collections, as shards measure them; [`last_sizes`]: the last known ones.
+//! * [`sizes`]: the sizes of collections, as shards measure them; [`last_sizes`]: the last known numbers of documents; [`loads`]: the load
+//!   of chunks.
 
 pub mod chunks;
 pub mod collection;

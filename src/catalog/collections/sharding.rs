@@ -114,7 +114,7 @@ pub(super) fn check_chunk_count(wanted: i64, shards: usize) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a hashed shard key that is to be unique.
+/// Refuses the option `unique` for a hashed shard key.
 pub(super) fn check_unique_option(pattern: &KeyPattern, options: &ShardOptions) -> Result<()> {
     if options.unique && pattern.hashed_field().is_some() {
         bail!(
@@ -175,7 +175,7 @@ fn shard_new(
     Ok(id)
 }
 
-/// Shards a collection with documents on its current shard, and splits it. Returns false if it is empty.
+/// Shards a collection that has documents: they stay on its current shard, and it is split there. Returns false if it is empty.
 fn shard_existing(
     collection: &Collection,
     pattern: &KeyPattern,

@@ -30,7 +30,7 @@ pub struct Chunk {
     pub jumbo: bool,
     /// the number of documents, counted or estimated; 0 until measured
     pub documents: u64,
-    /// the bytes of the documents, as their number
+    /// the size of the documents in bytes, measured as their number is
     pub bytes: u64,
 }
 
@@ -98,7 +98,7 @@ pub struct Amount {
     pub bytes: i64,
 }
 
-/// A shard, with the sizes of its collections by their numbers, or an error.
+/// A shard, with the sizes of its collections by collection number, or an error.
 pub type Estimates = (Rc<Shard>, Result<HashMap<i32, Amount>>);
 
 /// Sizes of collections on every shard by PostgreSQL's statistics. All shards are asked at once, each for at most `limit`.

@@ -2,7 +2,7 @@
 //! which it checks documents where rows are written (`storage::rows::validation`).
 //!
 //! INVARIANT: a shard gets the validator in the transaction that gives it the collection's table, or that changes the validator. A change
-//! excludes moves and writers, so no document is written by another validator after it has committed.
+//! excludes moves and writers, so no document is written under the former validator after the change has committed.
 
 use super::namespace;
 use crate::catalog::cluster::identity::check_may_change;
@@ -40,7 +40,7 @@ fn check_database(name: &str) -> Result<()> {
 }
 
 /// Gives shards the validator of a collection whose table they have just got.
-/// Errors: those of the shards; `IllegalOperation` for one of an earlier release.
+/// Errors: `IllegalOperation` for a shard of an earlier release; the shards' errors.
 pub(in crate::catalog) fn place(
     shards: &[ShardId],
     id: i32,
@@ -71,7 +71,7 @@ fn outdated(error: Error) -> Error {
 }
 
 /// Changes a collection's options of validation. Options that are not given stay.
-/// Errors: `NamespaceNotFound`; `LockTimeout`; those of [`of_options`] and [`place`].
+/// Errors: those of [`check_may_change`], [`namespace::check_writable`], [`move_exclusion::lock`], [`of_options`] and [`place`].
 pub fn change(name: &str, given: Map<String, Json>) -> Result<()> {
     check_may_change()?;
     namespace::check_writable(name)?;

@@ -122,7 +122,7 @@ fn store(ns: &str, pattern: &KeyPattern, min: &[u8], max: &[u8], zone: &str) -> 
     })
 }
 
-/// A pattern with the fields of a bound.
+/// Returns a shard key pattern with the fields of a bound.
 fn provisional(bound: &Value) -> Result<KeyPattern> {
     let Value::Object(members) = bound else {
         bail!(Kind::TypeMismatch, "A bound must be an object, not {bound}");
@@ -187,7 +187,7 @@ pub fn of_shards() -> Result<HashMap<ShardId, Vec<String>>> {
     Ok(zones)
 }
 
-/// Encodes the ranges of a collection that is about to be sharded by `pattern`; call it under [`lock`].
+/// Encodes the ranges of a collection that is about to be sharded by `pattern`. The caller has called [`lock`].
 /// Errors: `InvalidOptions` for ranges that don't fit the shard key.
 pub fn adopt(ns: &str, pattern: &KeyPattern) -> Result<ZoneMap> {
     let stored = {
@@ -225,7 +225,7 @@ pub fn adopt(ns: &str, pattern: &KeyPattern) -> Result<ZoneMap> {
 
 pub use crate::store::zone_ranges::{delete_of_collection as forget, delete_of_database as forget_database};
 
-/// The shards that may get chunks of an empty collection, with their zones.
+/// Returns these shards, which may get the chunks of an empty collection, with their zones.
 pub fn homes(shards: &[ShardId]) -> Result<Vec<Home>> {
     let mut zones = of_shards()?;
     Ok(shards.iter().map(|&id| Home { id, zones: zones.remove(&id).unwrap_or_default() }).collect())

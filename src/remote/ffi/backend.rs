@@ -1,4 +1,5 @@
-//! The PostgreSQL server: waiting, interrupts, temporary files, catalog lookups, cache callbacks.
+//! Functions of the PostgreSQL server in whose process this code runs: waiting, interrupts, temporary files, catalog lookups, cache
+//! callbacks.
 
 use crate::pg::events::{self, Event};
 use crate::pg::version;
@@ -20,7 +21,7 @@ pub(super) unsafe fn text(s: *const c_char) -> Option<String> {
     (!s.is_null()).then(|| unsafe { CStr::from_ptr(s) }.to_string_lossy().into_owned())
 }
 
-/// The end of a wait.
+/// Why a wait has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Woken {
     /// a socket is ready
@@ -81,8 +82,8 @@ impl WaitSet {
     }
 
     /// Waits for at most this time, or for ever if it is negative. Resets the latch, so the caller must check for interrupts.
-    /// The postmaster's death ends the process, unless interrupts are held: then the local transaction's outcome may be written
-    /// already, and an exit would abort it.
+    /// The postmaster's death ends the process. While interrupts are held, `Orphaned` is returned instead: the local transaction may
+    /// have committed already, and an exit would abort it.
     pub fn wait(&mut self, timeout_ms: i64) -> Woken {
         let mut events = [pg_sys::WaitEvent::default(); 3];
         // SAFETY: owned, main thread; the array has three elements.
@@ -112,7 +113,7 @@ impl WaitSet {
     }
 }
 
-/// Waits for a socket that has no set of its own.
+/// Waits for a socket that has no [`WaitSet`], for at most this time: until it is readable if `read`, else until it is writable.
 pub fn wait_socket(socket: c_int, read: bool, timeout_ms: i64) {
     let mut set = WaitSet::new(1);
     set.add(socket, read, !read);
@@ -135,7 +136,7 @@ pub fn check_for_interrupts() {
     pgrx::check_for_interrupts!();
 }
 
-/// While it lives, a cancel is not served; a shutdown is. PostgreSQL resets the count after an error.
+/// While it lives, a cancel request is not served, but a shutdown is. PostgreSQL resets its count of such holds after an error.
 #[derive(Debug)]
 pub struct HoldCancel(());
 
@@ -149,7 +150,7 @@ impl HoldCancel {
 
 impl Drop for HoldCancel {
     fn drop(&mut self) {
-        // SAFETY: main thread; saturating, as PostgreSQL may have reset the count.
+        // SAFETY: main thread. Saturating, because PostgreSQL may have reset the count.
         unsafe { pg_sys::QueryCancelHoldoffCount = pg_sys::QueryCancelHoldoffCount.saturating_sub(1) };
     }
 }
@@ -162,8 +163,8 @@ pub fn cancel_is_due() -> bool {
 
 /// A temporary file of PostgreSQL, which counts for `temp_file_limit` and is deleted when closed. Written, then rewound and read.
 ///
-/// It is not PostgreSQL's `BufFile`, whose buffer is written when it is closed. After a write has failed because of `temp_file_limit` or a
-/// full disk, that would fail again, while the first error unwinds.
+/// PostgreSQL's `BufFile` is not used, because it writes its buffer when it is closed. After a write has failed because of
+/// `temp_file_limit` or a full disk, that write would also fail, while the first error unwinds.
 #[derive(Debug)]
 pub struct TempFile {
     file: pg_sys::File,
@@ -180,7 +181,7 @@ impl Drop for TempFile {
 }
 
 impl TempFile {
-    /// The file outlives the transaction.
+    /// Creates a file that the end of a transaction does not close.
     pub fn create() -> Self {
         // SAFETY: main thread; raises rather than return an invalid file.
         let file = unsafe {
@@ -194,7 +195,7 @@ impl TempFile {
         self.at = 0;
     }
 
-    /// Moves on by what was read or written; an error if that is negative.
+    /// Moves on by the number of bytes that were read or written; a negative number is an error.
     fn advance(&mut self, moved: isize) -> io::Result<usize> {
         let moved = usize::try_from(moved).map_err(|_| io::Error::last_os_error())?;
         self.at += moved as i64;
@@ -271,7 +272,7 @@ pub fn local_writes() -> bool {
     unsafe { pg_sys::GetTopTransactionIdIfAny() != pg_sys::InvalidTransactionId }
 }
 
-/// The local transaction's id with its epoch, which is assigned if there is none.
+/// The local transaction's id with its epoch. If the transaction has no id, one is assigned.
 pub fn local_xid() -> u64 {
     // SAFETY: main thread, in a transaction.
     unsafe { pg_sys::GetTopFullTransactionId().value }
@@ -314,7 +315,7 @@ pub fn accept_invalidations() {
 pub struct Server {
     pub name: String,
     pub options: Vec<(String, String)>,
-    /// its hash value in invalidation messages
+    /// the server's hash value in invalidation messages
     pub hash: u32,
 }
 
@@ -426,14 +427,15 @@ fn watch_options() {
 #[pg_guard]
 unsafe extern "C-unwind" fn on_exit(_code: c_int, _arg: pg_sys::Datum) {
     if let Some(handler) = AT_EXIT.get() {
-        // An error would restart the exit.
+        // An ERROR would restart the exit.
         drop(std::panic::catch_unwind(handler));
     }
 }
 
 static AT_EXIT: OnceLock<fn()> = OnceLock::new();
 
-/// Registers a handler, once in a process, for its orderly exit, after PostgreSQL's handlers that need shared memory. It must not raise.
+/// Registers a handler for the orderly exit of the process; called once in a process. The handler runs after PostgreSQL's handlers that
+/// need shared memory, and must not raise an ERROR.
 pub fn at_exit(handler: fn()) {
     if AT_EXIT.set(handler).is_ok() {
         // SAFETY: main thread; the callback is a static function, and an extension library is never unloaded.

@@ -1,8 +1,8 @@
 //! Bytes of an established connection: its socket, or the TLS session that libpq has made on it.
 //!
-//! libpq would keep a message of any length, and notifications and settings without end, before it returns. So it only connects;
-//! then this module reads and writes, and `docshard_core::cluster::frontend` decodes. The functions of OpenSSL are those that libpq
-//! itself is linked with, found through its library.
+//! libpq would keep a message of any length, and any number of notifications and settings, before it returns. So libpq only connects.
+//! Afterwards this module reads and writes, and `docshard_core::cluster::frontend` decodes. The functions of OpenSSL are those of the
+//! library that libpq itself uses.
 
 use super::backend::text;
 use std::ffi::{CStr, c_int, c_long, c_ulong, c_void};
@@ -15,7 +15,7 @@ type Transfer = unsafe extern "C" fn(*mut c_void, *mut c_void, c_int) -> c_int;
 /// Functions of OpenSSL.
 struct OpenSsl {
     read: Transfer,
-    /// does not change the bytes, although they are not const here
+    /// SSL_write does not change the bytes, although `Transfer` takes a mutable pointer
     write: Transfer,
     get_error: unsafe extern "C" fn(*const c_void, c_int) -> c_int,
     clear_error: unsafe extern "C" fn(),
@@ -36,7 +36,7 @@ pub(super) enum Channel {
 }
 
 impl Channel {
-    /// The channel of a connection that libpq has made; None if its encryption is another one.
+    /// The channel of a connection that libpq has made; None if it is encrypted by GSSAPI or by another library than OpenSSL.
     ///
     /// # Safety
     /// `conn` is a connection of libpq.
@@ -51,7 +51,7 @@ impl Channel {
             }
             let session = NonNull::new(pq_sys::PQsslStruct(conn, c"OpenSSL".as_ptr()))?;
             let openssl = openssl()?;
-            // Otherwise a read goes on while records without data arrive, and does not serve interrupts.
+            // With this mode a read would go on while records without data arrive, and would not serve interrupts.
             (openssl.control)(session.as_ptr(), SSL_CTRL_CLEAR_MODE, SSL_MODE_AUTO_RETRY, std::ptr::null_mut());
             Some(Self::Tls(session))
         }
@@ -99,8 +99,10 @@ fn transferred(mut call: impl FnMut() -> isize) -> Result<usize> {
     }
 }
 
+/// Reads or writes by a function of OpenSSL; 0 at the end of the stream.
+///
 /// # Safety
-/// The session is alive, and the buffer as long as said.
+/// The session is alive, and the buffer has `length` bytes.
 unsafe fn tls(
     session: &NonNull<c_void>,
     function: impl Fn(&OpenSsl) -> Transfer,
@@ -128,7 +130,7 @@ unsafe fn tls(
     }
 }
 
-/// The functions of the library that libpq uses; None if libpq is linked with no OpenSSL.
+/// The functions of the OpenSSL library that libpq uses; None if libpq is built without OpenSSL.
 fn openssl() -> Option<&'static OpenSsl> {
     static FOUND: OnceLock<Option<OpenSsl>> = OnceLock::new();
     FOUND.get_or_init(find).as_ref()
@@ -151,7 +153,7 @@ fn find() -> Option<OpenSsl> {
     if library.is_null() {
         return None;
     }
-    // A search in a library includes those that it needs.
+    // dlsym also searches the libraries on which libpq depends.
     // SAFETY: the library is open.
     let symbol = |name: &CStr| NonNull::new(unsafe { libc::dlsym(library, name.as_ptr()) });
     // SAFETY: OpenSSL's functions of these names have these types, in all versions since 1.0.

@@ -1,10 +1,11 @@
-//! Connections: libpq's logins, cancel requests and connection strings; statements and answers.
+//! A connection to a shard. libpq logs in, sends cancel requests and parses connection strings; [`Channel`] and [`Frontend`] send
+//! statements and receive answers.
 
 use super::backend::{WaitSet, Woken, text};
 use super::channel::Channel;
 use super::login_relay::LoginRelay;
 use crate::remote::param::Encoded;
-use docshard_core::cluster::frontend::{Answer, Frontend, MAX_TEXT, RELIED_ON, Transaction};
+use docshard_core::cluster::frontend::{Answer, Frontend, RELIED_ON, Transaction, clipped};
 use docshard_core::sql::column::Columns;
 use pgrx::pg_sys;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -15,21 +16,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
-/// A message, cut to [`MAX_TEXT`] bytes; None if null.
+/// A copy of a message, cut by [`clipped`]; None if null.
 ///
 /// # Safety
 /// `message` is null or a C string that lives during the call.
-unsafe fn clipped(message: *const c_char) -> Option<String> {
+unsafe fn clipped_text(message: *const c_char) -> Option<String> {
     // SAFETY: promised by the caller.
-    let bytes = unsafe { (!message.is_null()).then(|| CStr::from_ptr(message).to_bytes())? };
-    match bytes.get(..MAX_TEXT) {
-        None => Some(String::from_utf8_lossy(bytes).into_owned()),
-        Some(first) => {
-            let mut message = String::from_utf8_lossy(first).trim_end_matches(char::REPLACEMENT_CHARACTER).to_owned();
-            message.push_str(" …");
-            Some(message)
-        }
-    }
+    (!message.is_null()).then(|| clipped(unsafe { CStr::from_ptr(message) }.to_bytes()))
 }
 
 /// The state of a connection attempt.
@@ -55,12 +48,12 @@ pub enum Xact {
     Unknown,
 }
 
-/// A connection. libpq logs in and makes cancel requests; everything else is sent and received by [`Channel`] and [`Frontend`].
+/// A connection to a shard.
 #[derive(Debug)]
 pub struct PgConn {
     conn: NonNull<pq_sys::PGconn>,
     relay: Option<LoginRelay>,
-    /// libpq waits for data
+    /// true while libpq waits for data of the server
     reads: bool,
     /// the socket and the protocol; None until the login is complete
     open: Option<(Channel, Frontend)>,
@@ -72,7 +65,8 @@ pub struct PgConn {
 impl Drop for PgConn {
     fn drop(&mut self) {
         self.wait = None;
-        // SAFETY: owned, main thread; the descriptor was acquired by `start`. libpq's memory is not PostgreSQL's.
+        // SAFETY: owned, main thread; the descriptor was acquired by `start`. PQfinish frees only memory that libpq has allocated with
+        // malloc, none of a memory context.
         unsafe {
             pq_sys::PQfinish(self.conn.as_ptr());
             pg_sys::ReleaseExternalFD();
@@ -80,7 +74,7 @@ impl Drop for PgConn {
     }
 }
 
-/// Discards notices of shards, which libpq would write into the server's log.
+/// Discards notices that the remote server sends during the login. libpq would write them to stderr, which is the log of this server.
 unsafe extern "C" fn no_notice(_arg: *mut c_void, _result: *const pq_sys::PGresult) {}
 
 impl PgConn {
@@ -130,7 +124,8 @@ impl PgConn {
                 return Poll::Failed;
             }
             self.reads = state == P::PGRES_POLLING_READING;
-            // The caller waits for the server's socket, not for what libpq has yet to read.
+            // Data that the relay has given to libpq does not make the server's socket readable. So libpq is called again until it has read
+            // that data or makes no progress.
             let left = self.relay.as_ref().map_or(0, LoginRelay::unread);
             if self.reads && left > 0 && left != unread {
                 unread = left;
@@ -145,7 +140,7 @@ impl PgConn {
         }
     }
 
-    /// Gives libpq what the server has sent, if libpq has an established connection.
+    /// During the login, gives libpq what the server has sent. Does nothing before the socket is connected and after the login.
     fn relay_input(&mut self) -> Result<(), &'static str> {
         use pq_sys::ConnStatusType as S;
         // SAFETY: owned.
@@ -161,7 +156,7 @@ impl PgConn {
         if is_fed { Ok(()) } else { Err("protocol violation: the server's answer to the login is too long") }
     }
 
-    /// Takes the connection over from libpq.
+    /// Takes the connection over from libpq, which has logged in.
     fn logged_in(&mut self) -> Poll {
         let unexpected = "protocol violation: the server has sent more than it was asked for";
         let refused = if self.relay.take().is_some_and(|relay| !relay.end()) { Some(unexpected) } else { None };
@@ -184,7 +179,7 @@ impl PgConn {
         }
     }
 
-    /// Called when the connection is ready.
+    /// Creates the wait set of a connection whose `poll` has returned `Ready`.
     pub fn established(&mut self) {
         let mut wait = WaitSet::new(1);
         wait.add(self.socket(), true, false);
@@ -207,7 +202,8 @@ impl PgConn {
         self.relay.as_ref().map_or_else(|| unsafe { pq_sys::PQsocket(self.conn.as_ptr()) }, LoginRelay::socket)
     }
 
-    /// False after the connection was lost.
+    /// False once the connection cannot be used any more: it was lost, the server has violated the protocol, or has announced that it closes
+    /// the connection.
     pub fn is_good(&self) -> bool {
         // SAFETY: owned.
         let is_bad = unsafe { pq_sys::PQstatus(self.conn.as_ptr()) == pq_sys::ConnStatusType::CONNECTION_BAD };
@@ -229,7 +225,7 @@ impl PgConn {
             return closed.to_owned();
         }
         // SAFETY: owned; the string belongs to the connection and is copied.
-        unsafe { clipped(pq_sys::PQerrorMessage(self.conn.as_ptr())) }.unwrap_or_default().trim().to_owned()
+        unsafe { clipped_text(pq_sys::PQerrorMessage(self.conn.as_ptr())) }.unwrap_or_default().trim().to_owned()
     }
 
     pub fn xact(&self) -> Xact {
@@ -244,7 +240,8 @@ impl PgConn {
         }
     }
 
-    /// True if the server has not closed the connection, while no answer is outstanding. Takes one system call if nothing has arrived.
+    /// True if the connection is still open. Must not be called while an answer is outstanding. Takes one system call if nothing has
+    /// arrived.
     pub fn is_open_and_quiet(&mut self) -> bool {
         let mut byte = 0u8;
         // SAFETY: the buffer is one byte long, and MSG_PEEK leaves what arrived.
@@ -278,8 +275,8 @@ impl PgConn {
         self.closed.is_none()
     }
 
-    /// Writes what the socket accepts; true if that is everything. A failure is reported by the next read, after the server's last
-    /// message.
+    /// Writes what the socket accepts; true if nothing is left. After a write error the remaining output is discarded and true is returned:
+    /// the next `consume` reports the lost connection, after it has read the server's last message.
     pub fn flush(&mut self) -> bool {
         let socket = self.socket();
         let Some((channel, frontend)) = &mut self.open else { return true };
@@ -345,7 +342,7 @@ impl PgConn {
         self.frontend(|frontend| frontend.execute(name, params.bytes(), columns)).is_some()
     }
 
-    /// Waits, like [`WaitSet::wait`], until the socket is readable, or writable if `write`.
+    /// Waits, as [`WaitSet::wait`] does, until the socket is readable; with `write`, until it is readable or writable.
     pub fn wait(&mut self, write: bool, timeout_ms: i64) -> Woken {
         let Some(wait) = &mut self.wait else { return Woken::Sign };
         wait.set(0, true, write);
@@ -378,9 +375,11 @@ impl Drop for Cancel {
 }
 
 impl Cancel {
-    /// Sends the request. PQcancel connects and waits without a time limit, so a thread does it, which uses only this object and blocks
-    /// all signals, as they are the backend's. The receiver is notified when the server has accepted the request. With a stopped
-    /// postmaster requests never finish, so beyond [`MAX_UNDER_WAY`] none is sent.
+    /// Sends the request. PQcancel connects and waits without a time limit, so it runs in a thread of its own. The thread uses only this
+    /// object. It blocks all signals, because the main thread must handle them.
+    ///
+    /// The receiver gets a value when PQcancel has returned, also if it has failed. It is disconnected at once if no request was made:
+    /// requests to a stopped postmaster never end, so beyond [`MAX_UNDER_WAY`] none is made.
     pub fn send(self) -> Receiver<()> {
         let (done, receiver) = channel();
         if UNDER_WAY.load(Ordering::Relaxed) >= MAX_UNDER_WAY {
@@ -414,8 +413,8 @@ impl Cancel {
     }
 }
 
-/// Waits until the server has accepted a cancel request. False at the deadline: then the connection must not be used any more, as the
-/// request may cancel a later statement.
+/// Waits until a cancel request has ended. False at the deadline, and at once if no request was made. After false the connection must not be
+/// used any more: the request may cancel a later statement, or the running statement was not cancelled.
 pub fn await_cancel(request: &Receiver<()>, deadline: Instant) -> bool {
     request.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok()
 }
@@ -437,7 +436,7 @@ pub fn libpq_keywords() -> &'static [String] {
     })
 }
 
-/// The options of a connection string or URI; None if it cannot be parsed. libpq's message may contain a password.
+/// The options of a connection string or URI; None if it cannot be parsed. libpq's message is discarded, because it may contain a password.
 pub fn parse_conninfo(conninfo_text: &str) -> Option<Vec<(String, String)>> {
     let given = CString::new(conninfo_text).ok()?;
     let mut message = null_mut();
@@ -454,6 +453,8 @@ pub fn parse_conninfo(conninfo_text: &str) -> Option<Vec<(String, String)>> {
     }
 }
 
+/// Collects what `f` returns for the elements of libpq's array of options.
+///
 /// # Safety
 /// `option` is null or points to an array that ends with a null keyword.
 unsafe fn conninfo<T>(

@@ -1,8 +1,8 @@
 //! Limits what a server can send while libpq logs in.
 //!
-//! libpq reads whatever has arrived, and keeps messages of any length. From the moment when the connection exists until the login is
-//! complete, the socket is replaced by one end of a socket pair, and what arrives is copied into the other end, [`STEP`] bytes for each
-//! call of libpq and [`MAX_LOGIN`] bytes altogether.
+//! libpq reads whatever has arrived, and keeps messages of any length. So from the moment when the socket is connected until the login is
+//! complete, libpq's descriptor is one end of a socket pair. What the server sends is copied into the other end: at most [`STEP`] bytes for
+//! each call of libpq, and [`MAX_LOGIN`] bytes in total.
 
 use std::ffi::{c_int, c_void};
 use std::io::{Error, ErrorKind};
@@ -10,18 +10,18 @@ use std::io::{Error, ErrorKind};
 /// The largest number of bytes that a server may send during a login: messages of authentication, certificates, settings.
 const MAX_LOGIN: usize = 1 << 20;
 
-/// In bytes. libpq's buffer is larger, so libpq reads a step at once.
+/// The most bytes that are copied before libpq is called. libpq's buffer is larger, so libpq reads all of them at once.
 const STEP: usize = 8 << 10;
 
 #[derive(Debug)]
 pub(super) struct LoginRelay {
-    /// libpq's descriptor, which now is one end of the pair
+    /// libpq's descriptor, which is one end of the pair
     place: c_int,
     /// the server's socket
     server: Descriptor,
     /// the other end of the pair
     feed: Descriptor,
-    /// identifies the end of the pair that libpq has
+    /// the identity of libpq's end of the pair
     end: (libc::dev_t, libc::ino_t),
     copied: usize,
 }
@@ -59,7 +59,7 @@ fn receive(from: c_int, buffer: &mut [u8], flags: c_int) -> Option<usize> {
     }
 }
 
-/// Writes all bytes, or returns None: what is written is short, and the receiver's buffer is empty.
+/// Writes all bytes, or returns None. The bytes are few and the receiver's buffer is empty, so a partial write counts as a failure.
 fn send(to: c_int, bytes: &[u8]) -> Option<()> {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: the buffer is as long as said.
@@ -98,7 +98,7 @@ impl LoginRelay {
         self.server.0
     }
 
-    /// True while libpq uses the connection. libpq may close it and make another one, for example without TLS.
+    /// True while libpq uses this connection. libpq may close the connection and make another one, for example without TLS.
     pub(super) fn is_used(&self) -> bool {
         identity(self.place) == Some(self.end)
     }
@@ -109,7 +109,7 @@ impl LoginRelay {
         match receive(self.server.0, &mut buffer, 0) {
             None => true,
             Some(0) => {
-                // SAFETY: owned. After the first time it has no effect.
+                // SAFETY: owned. A second shutdown has no effect.
                 unsafe { libc::shutdown(self.feed.0, libc::SHUT_WR) };
                 true
             }
@@ -137,7 +137,7 @@ impl LoginRelay {
         receive(self.place, &mut [0; STEP], libc::MSG_PEEK).unwrap_or(0)
     }
 
-    /// Gives libpq its socket back. False if the server has sent more than the login.
+    /// Gives libpq its socket back. False if the server has sent more than the login, or the socket could not be given back.
     pub(super) fn end(self) -> bool {
         let unread = self.unread();
         // SAFETY: both descriptors are open; `place` is libpq's, which keeps it.

@@ -29,7 +29,8 @@ pub(super) fn splits(cluster: &Cluster) -> Vec<Split> {
             }
             // Parts of two thirds of the limit can grow before the next split.
             let parts = (state.bytes * 3).div_ceil(limit * 2).max((state.documents * 3).div_ceil(MAX_DOCUMENTS * 2));
-            // The first split of a collection makes equally many parts for every shard.
+            // While a collection has a single chunk, the number of parts is a multiple of the number of shards that take data, unless that
+            // exceeds the limits below.
             let parts = if collection.chunks.len() == 1 { parts.next_multiple_of(homes.max(1)) } else { parts };
             let into = parts.clamp(2, MAX_PARTS.min(state.documents)) as usize;
             splits.push(Split { collection: position, chunk, cut: Cut::Parts(into) });

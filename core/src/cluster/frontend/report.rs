@@ -3,6 +3,16 @@
 /// The most bytes that are kept of each text of an error. The client gets the texts, and the server's log has them.
 pub const MAX_TEXT: usize = 16 << 10;
 
+/// Decodes a text of an error. If it is longer than [`MAX_TEXT`] bytes it is cut there, and ` …` is appended.
+pub fn clipped(bytes: &[u8]) -> String {
+    match bytes.split_at_checked(MAX_TEXT) {
+        Some((kept, [_, ..])) => {
+            String::from_utf8_lossy(kept).trim_end_matches(char::REPLACEMENT_CHARACTER).to_owned() + " …"
+        }
+        _ => String::from_utf8_lossy(bytes).into_owned(),
+    }
+}
+
 /// An error of a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
@@ -33,13 +43,13 @@ pub(super) struct ReportReader {
     report: Report,
     /// the kind of the text that is being read; None before it, 0 after the last one
     kind: Option<u8>,
+    /// the beginning of the text; one byte more than [`MAX_TEXT`] shows that it is longer
     text: Vec<u8>,
-    clipped: bool,
 }
 
 impl ReportReader {
     pub(super) fn new(length: usize) -> Self {
-        Self { left: length, report: Report::default(), kind: None, text: Vec::new(), clipped: false }
+        Self { left: length, report: Report::default(), kind: None, text: Vec::new() }
     }
 
     /// Returns how many of these bytes belong to the report.
@@ -76,8 +86,7 @@ impl ReportReader {
     }
 
     fn keep(&mut self, bytes: &[u8]) {
-        let room = (MAX_TEXT - self.text.len()).min(bytes.len());
-        self.clipped |= room < bytes.len();
+        let room = (MAX_TEXT + 1 - self.text.len()).min(bytes.len());
         self.text.extend_from_slice(&bytes[..room]);
     }
 
@@ -85,10 +94,7 @@ impl ReportReader {
     fn end(&mut self, kind: u8) {
         self.kind = None;
         let bytes = std::mem::take(&mut self.text);
-        let mut text = String::from_utf8_lossy(&bytes).into_owned();
-        if std::mem::take(&mut self.clipped) {
-            text = text.trim_end_matches(char::REPLACEMENT_CHARACTER).to_owned() + " …";
-        }
+        let text = clipped(&bytes);
         let report = &mut self.report;
         match kind {
             b'V' => report.severity = Some(text),
@@ -101,6 +107,31 @@ impl ReportReader {
             b'H' => report.hint = Some(text),
             b'W' => report.context = Some(text),
             _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_cut_if_it_is_longer_than_the_limit() {
+        let whole = "x".repeat(MAX_TEXT);
+        let read = |text: &str| {
+            let bytes = format!("VERROR\0M{text}\0\0");
+            let mut reader = ReportReader::new(bytes.len());
+            bytes.as_bytes().chunks(1000).for_each(|piece| assert_eq!(reader.read(piece), piece.len()));
+            reader.report().unwrap().message.unwrap()
+        };
+        for (text, expected) in [
+            (whole.clone(), whole.clone()),
+            (format!("{whole}x"), format!("{whole} …")),
+            (format!("{whole}xy"), format!("{whole} …")),
+            (format!("{}ä", &whole[1..]), format!("{} …", &whole[1..])),
+        ] {
+            assert_eq!(clipped(text.as_bytes()), expected);
+            assert_eq!(read(&text), expected);
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! * [`state`] has the trait of accumulators, and the format of their states.
 //! * [`sum`], [`numbers`], [`choice`], [`several`], [`collection`] and [`percentile`] are the accumulators.
-//! * [`table`] lists them, and has [`Accumulation`], the state of any of them over a group.
+//! * [`table`] lists the accumulators. [`Accumulation`] there is the state of one accumulator for one group.
 //!
 //! The expressions of the same names, such as `$sum`, apply accumulators to their arguments.
 

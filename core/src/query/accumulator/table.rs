@@ -1,4 +1,4 @@
-//! The table of accumulators, and the state of any of them over a group.
+//! The table of accumulators, and the state of one accumulator for one group.
 
 use super::choice::{Extreme, FirstOrLast};
 use super::collection::{List, Merged, Set};
@@ -155,7 +155,7 @@ impl<A: Accumulator<'static> + Clone + fmt::Debug + 'static> State for A {
     }
 }
 
-/// The state of any accumulator over a group.
+/// The state of one accumulator for one group.
 #[derive(Debug)]
 pub struct Accumulation {
     operator: &'static AccumulatorOperator,

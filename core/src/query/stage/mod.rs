@@ -1,15 +1,15 @@
 //! The stages of pipelines.
 //!
-//! * [`fields`] says which fields a stage reads and writes.
-//! * [`runtime`] is what stages run with: streams, and the storage for more documents than a stage's memory holds.
-//! * [`database`] holds collections in memory, for tests.
-//! * [`needed`] finds the fields that stages need.
-//! * [`operation`] has the types of a stage: its row in the table, its argument, its operation.
-//! * [`operators`] are the stages, a file each.
-//! * [`table`] lists them with their parsers and properties. A new stage is a row there, and its operation.
-//! * [`rearranging`] reorders stages, and divides them between shards and router.
-//! * [`measured`] runs and measures stages for `explain`.
-//! * [`pipeline`] is the parsed pipeline.
+//! * [`fields`]: the type for the fields that one stage reads and writes.
+//! * [`runtime`]: streams of documents, and the traits of the storage to which a stage writes when its memory is full.
+//! * [`operation`]: the types of a stage: its row in the table, its argument, its operation.
+//! * [`needed`]: the fields that a pipeline needs of its input, so that the others can be left out.
+//! * [`operators`]: the stages. Related stages share a file.
+//! * [`table`]: lists the stages with their parsers and properties. To add a stage, add a row there and write its operation.
+//! * [`rearranging`]: reorders stages, and divides a pipeline into a part for shards and a part for the router.
+//! * [`measured`]: runs and measures stages for `explain`.
+//! * [`pipeline`]: the parsed pipeline.
+//! * [`database`]: collections in memory, for tests and fuzzers.
 
 mod fields;
 

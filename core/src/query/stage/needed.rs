@@ -1,4 +1,4 @@
-//! Which fields of documents stages need, so that others can be left out before them.
+//! The fields that a pipeline needs of its input documents, so that the others can be left out.
 
 use super::fields::Written;
 use super::operation::Stage;
@@ -7,7 +7,7 @@ use crate::values::path;
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeSet;
 
-/// The top-level fields of documents that stages read, so that others can be left out; None for all fields.
+/// Returns the top-level fields of the input documents that the stages need; None for all fields.
 pub(super) fn needed(stages: &[Stage]) -> Option<BTreeSet<String>> {
     let mut needed: Option<BTreeSet<String>> = None;
     for stage in stages.iter().rev() {
@@ -20,7 +20,7 @@ pub(super) fn needed(stages: &[Stage]) -> Option<BTreeSet<String>> {
                 Some(kept.into_iter().filter(|path| after.contains(path::split(path).0)).collect())
             }
             (Written::Only(_), None) => None,
-            // A field that is written whole need not be there before.
+            // A top-level field that the stage overwrites is not needed in its input.
             (Written::Only(paths), Some(after)) => {
                 Some(after.into_iter().filter(|name| !paths.contains(name)).collect())
             }

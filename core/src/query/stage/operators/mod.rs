@@ -1,5 +1,7 @@
-//! The stages, one file each, with the parser of the stage's argument and its operation. Stages share [`accumulating`] (those with
-//! accumulators), [`equality`], [`query_cache`] and [`attached`] (those that join). [`granularity`] is a part of `$bucketAuto`.
+//! The stages: for each the parser of its argument, and its operation. Related stages share a file.
+//!
+//! [`accumulating`] is used by the stages that have accumulators; [`equality`], [`query_cache`] and [`attached`] by those that join;
+//! [`granularity`] by `$bucketAuto`.
 
 pub mod accumulating;
 pub mod collection_statistics;

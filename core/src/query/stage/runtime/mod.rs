@@ -1,11 +1,10 @@
 //! What stages run with.
 //!
-//! * [`stream`] has streams of documents, and the traits of the storage for more documents than a stage's memory holds; [`rows`] and
-//!   [`sorter`] are such storage.
-//! * [`sorted_partitions`] sorts documents by partition; [`position`] is a value by which documents are sorted.
-//! * [`resources`] has what stages use: memory and other collections.
-//! * [`sink`] is the target of a pipeline that writes its documents.
-//! * [`statistics`] says which statistics of its collection a pipeline begins with.
+//! * [`stream`]: streams of documents, and the trait [`Memory`](stream::Memory), which makes the storage of stages: [`rows`] and [`sorter`].
+//! * [`sorted_partitions`]: sorts documents by partition; [`position`]: a value by which documents are sorted.
+//! * [`resources`]: what stages use: memory and other collections.
+//! * [`sink`]: the target of a pipeline that writes its documents.
+//! * [`statistics`]: the statistics that a pipeline's first stage returns instead of documents.
 
 pub mod position;
 pub mod rows;
