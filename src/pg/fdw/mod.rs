@@ -21,6 +21,7 @@ mod direct;
 mod import;
 mod interface;
 mod join;
+mod marks;
 mod modify;
 mod plan;
 mod scan;
@@ -30,6 +31,7 @@ mod upper;
 pub mod value;
 
 pub use interface::*;
+pub use marks::init;
 
 use crate::pg::error::Result;
 use pgrx::pg_sys;

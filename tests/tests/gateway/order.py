@@ -105,6 +105,116 @@ def projections():
             {"_id": 5, "b": Int64(5), "count": 5, "zz": whole["a"], "A": {"b": Int64(5), "a": 5}})
 
 
+WHOLE = DOCUMENTS[5]
+LITERAL = {"b": {"y": Int64(1), "x": 2}, "a": [{"d": 1, "c": 2}]}
+FIELDS = [{"k": "b", "v": LITERAL["b"]}, {"k": "a", "v": LITERAL["a"]}]
+# Expressions, and their values for the sixth document.
+EXPRESSIONS = [
+    ({"$literal": LITERAL}, LITERAL),
+    (LITERAL, LITERAL),
+    ({"b": "$_id", "a": {"d": "$b", "c": LITERAL}}, {"b": 5, "a": {"d": Int64(5), "c": LITERAL}}),
+    ([LITERAL, "$a"], [LITERAL, WHOLE["a"]]),
+    ({"$mergeObjects": [LITERAL, {"B": 1, "A": 2}]}, {**LITERAL, "B": 1, "A": 2}),
+    ({"$mergeObjects": ["$a", {"B": 1, "A": 2}]}, {**WHOLE["a"], "B": 1, "A": 2}),
+    ({"$arrayToObject": {"$literal": [["b", LITERAL], ["a", 2]]}}, {"b": LITERAL, "a": 2}),
+    ({"$objectToArray": {"$literal": LITERAL}}, FIELDS),
+    ({"$objectToArray": LITERAL}, FIELDS),
+    ({"$objectToArray": "$a"}, [{"k": name, "v": value} for name, value in WHOLE["a"].items()]),
+    ({"$arrayToObject": {"$objectToArray": "$a"}}, WHOLE["a"]),
+    ({"$setField": {"field": "A", "input": LITERAL, "value": LITERAL}}, {**LITERAL, "A": LITERAL}),
+    ({"$setField": {"field": "A", "input": "$a", "value": 1}}, {**WHOLE["a"], "A": 1}),
+    ({"$unsetField": {"field": "x", "input": "$a"}}, {"y": 1, "list": WHOLE["a"]["list"]}),
+    ({"$getField": {"field": "A", "input": {"A": LITERAL}}}, LITERAL),
+    ({"$cond": [{"$gt": ["$_id", 0]}, LITERAL, None]}, LITERAL),
+    ({"$ifNull": ["$none", {"$literal": LITERAL}]}, LITERAL),
+    ({"$switch": {"branches": [{"case": {"$eq": ["$_id", 5]}, "then": LITERAL}], "default": "$a"}}, LITERAL),
+    ({"$let": {"vars": {"v": {"b": "$_id", "a": 1}}, "in": ["$$v", "$$v.b"]}}, [{"b": 5, "a": 1}, 5]),
+    ({"$map": {"input": [LITERAL], "in": {"b": "$$this", "a": 1}}}, [{"b": LITERAL, "a": 1}]),
+    ({"$filter": {"input": [LITERAL], "cond": True}}, [LITERAL]),
+    ({"$reduce": {"input": [1, 2], "initialValue": LITERAL, "in": {"$mergeObjects": ["$$value", {"A": "$$this"}]}}}, {**LITERAL, "A": 2}),
+    ({"$setUnion": [[LITERAL], "$none.x"]}, None),
+    ({"$setUnion": [[LITERAL], [LITERAL]]}, [LITERAL]),
+    ({"$concatArrays": [[LITERAL], "$a.x"]}, [LITERAL, *WHOLE["a"]["x"]]),
+    ({"$sortArray": {"input": [LITERAL], "sortBy": {"b": 1}}}, [LITERAL]),
+    ({"$max": [LITERAL, 1]}, LITERAL),
+    ({"$first": [[LITERAL]]}, LITERAL),
+    ({"$zip": {"inputs": [[LITERAL], ["$a"]]}}, [[LITERAL, WHOLE["a"]]]),
+    ("$$ROOT", WHOLE),
+    ("$$v", LITERAL),
+]
+
+
+def literals():
+    """Expressions and literals, in every place and by every way of reading."""
+    wrong = []
+
+    def check(found, expected, what):
+        if found is None or bytes(found.raw) != encode(expected):
+            wrong.append((what, found and bson.decode(found.raw), expected))
+
+    for expression, value in EXPRESSIONS:
+        expected, variables = {"_id": 5, "v": value, "A": value}, {"v": {"$literal": LITERAL}}
+        projection = {"v": expression, "A": expression}
+        narrow = [{"_id": 5}, {"count": 5}, {"count": {"$gt": 4, "$lt": 6}}, {"$expr": {"$eq": ["$count", 5]}}]
+        for condition in narrow:
+            found = list(orders.find(condition, projection, let=variables))
+            assert len(found) == 1
+            check(found[0], expected, ("find", condition, expression))
+            for stage in ([{"$project": projection}], [{"$set": projection}, {"$project": {"v": 1, "A": 1}}], [{"$replaceWith": {"_id": "$_id", **projection}}]):
+                found = list(orders.aggregate([{"$match": condition}, *stage], let=variables))
+                assert len(found) == 1
+                check(found[0], expected, (condition, stage))
+        for options in ({"sort": [("count", 1)]}, {"sort": [("zone", 1), ("_id", 1)]}, {"sort": [("_id", 1)], "batch_size": 2}):
+            found = [one for one in orders.find({"_id": {"$lt": 290}}, projection, let=variables, **options) if one["_id"] == 5]
+            check(found[0], expected, (options, expression))
+        found = orders.find_one_and_update({"_id": 5}, {"$set": {"count": 5}}, projection, let=variables)
+        check(found, expected, ("findAndModify", expression))
+        if expression == "$$v":
+            continue
+        db.command("create", "seen", viewOn="orders", pipeline=[{"$project": projection}])
+        check(db.seen.find_one({"_id": 5}), expected, ("view", expression))
+        db.seen.drop()
+        db.command("create", "seen", viewOn="orders", pipeline=[])
+        check(db.seen.find_one({"_id": 5}, projection), expected, ("over a view", expression))
+        db.seen.drop()
+        if value is None:
+            continue
+        grouped = {"_id": "$_id", "v": {"$first": expression}, "A": {"$push": expression}}
+        for condition in ({"_id": 5}, {"_id": {"$lt": 290}}):
+            *_, found = orders.aggregate([{"$match": condition}, {"$group": grouped}, {"$match": {"_id": 5}}])
+            check(found, {"_id": 5, "v": value, "A": [value]}, ("group", condition, expression))
+            *_, found = orders.aggregate([{"$match": condition}, {"$group": {"_id": {"v": expression, "k": "$_id"}}}, {"$match": {"_id.k": 5}}])
+            check(found, {"_id": {"v": value, "k": 5}}, ("key", condition, expression))
+        for accumulator in ("$addToSet", "$max", "$last"):
+            *_, found = orders.aggregate([{"$match": {"count": 5}}, {"$group": {"_id": None, "v": {accumulator: expression}}}])
+            check(found, {"_id": None, "v": [value] if accumulator == "$addToSet" else value}, (accumulator, expression))
+        windows = {"$setWindowFields": {"sortBy": {"_id": 1}, "output": {"v": {"$last": expression, "window": {"documents": ["current", "current"]}}}}}
+        *_, found = orders.aggregate([{"$match": {"_id": {"$lt": 6}}}, windows, {"$project": {"v": 1}}])
+        check(found, {"_id": 5, "v": value}, ("window", expression))
+        *_, found = orders.aggregate([{"$match": {"_id": 5}}, {"$facet": {"f": [{"$project": projection}]}}])
+        check(found, {"f": [expected]}, ("facet", expression))
+        *_, found = orders.aggregate([{"$match": {"_id": 5}}, {"$lookup": {"from": "orders", "let": {"k": "$_id"}, "as": "l", "pipeline": [
+            {"$match": {"$expr": {"$eq": ["$_id", "$$k"]}}}, {"$project": projection}]}}, {"$project": {"l": 1}}])
+        check(found, {"_id": 5, "l": [expected]}, ("lookup", expression))
+        *_, found = orders.aggregate([{"$match": {"_id": 0}}, {"$unionWith": {"coll": "orders", "pipeline": [{"$match": {"_id": 5}}, {"$project": projection}]}}])
+        check(found, expected, ("unionWith", expression))
+        equal = {"$expr": {"$eq": [{"$objectToArray": {"v": expression}}, [{"k": "v", "v": {"$literal": value}}]]}}
+        if orders.count_documents({"_id": 5, **equal}) != 1:
+            wrong.append(("$expr", expression))
+    # Where the order of fields decides.
+    for condition in (
+        {"$eq": [{"$objectToArray": {"$literal": LITERAL}}, FIELDS]},
+        {"$eq": [{"$first": [{"$objectToArray": "$a"}]}, {"k": "y", "v": 1}]},
+        {"$eq": [{"$objectToArray": "$$v"}, FIELDS]},
+    ):
+        for narrow in ({}, {"_id": 5}, {"count": 5}):
+            filter, variables = {**narrow, "$expr": condition}, {"v": {"$literal": LITERAL}}
+            for found in (orders.find(filter, let=variables), orders.aggregate([{"$match": filter}], let=variables)):
+                if len(list(found)) != (1 if narrow else 300):
+                    wrong.append(filter)
+    assert not wrong, "\n".join(map(str, [len(wrong), *wrong]))
+
+
 def stages():
     def last(stages, expected):
         *_, found = orders.aggregate([{"$match": {"_id": {"$lte": 5}}}, {"$sort": {"_id": 1}}, *stages])
@@ -184,6 +294,7 @@ if len(sys.argv) == 3:
     inserts()
     updates()
     projections()
+    literals()
     stages()
     results()
     sinks()
