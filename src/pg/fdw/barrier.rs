@@ -90,9 +90,8 @@ impl Barrier {
             }
             let sources: Vec<_> = PgList::<pg_sys::RestrictInfo>::from_pg((*class).ec_sources).iter_ptr().collect();
             let is_own = |source: &*mut pg_sys::RestrictInfo| self.has_expression((**source).clause.cast());
-            let is_same = |source: &*mut pg_sys::RestrictInfo| {
-                pg_sys::equal((**source).clause.cast(), restriction.clause.cast())
-            };
+            let is_same =
+                |source: &*mut pg_sys::RestrictInfo| pg_sys::equal((**source).clause.cast(), restriction.clause.cast());
             sources.iter().all(is_own) || sources.iter().any(|source| is_own(source) && is_same(source))
         }
     }
@@ -161,22 +160,55 @@ unsafe fn is_excluded_from(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::Rel
 /// # Safety
 /// The planner's state.
 unsafe fn definition(root: *mut pg_sys::PlannerInfo, mark: Option<Mark>) -> *mut pg_sys::List {
+    let mut conditions = null_mut();
     // SAFETY: promised by the caller. The planner keeps the definition as it was, and plans a copy.
     unsafe {
-        if (*root).parent_root.is_null() || mark.is_none() {
-            return null_mut();
+        if !(*root).parent_root.is_null() && mark.is_some() {
+            let is_view = |entry: &&pg_sys::RangeTblEntry| {
+                entry.security_barrier && !entry.subquery.is_null() && Mark::of(entry.subquery) == mark
+            };
+            if let Some(view) = entries((*root).parent_root).find(is_view) {
+                add_conditions(root, (*view.subquery).jointree.cast(), &raw mut conditions);
+            }
         }
-        let view = entries((*root).parent_root).find(|entry| {
-            entry.security_barrier && !entry.subquery.is_null() && Mark::of(entry.subquery) == mark
-        });
-        let Some(conditions) = view.map(|view| (*view.subquery).jointree).filter(|tree| !tree.is_null()) else {
-            return null_mut();
+    }
+    conditions
+}
+
+/// Adds the conditions of a tree of joins that hold for all its rows: not those of outer joins, nor those on their nullable sides.
+///
+/// # Safety
+/// The planner's state, a part of a query's tree, and a list.
+unsafe fn add_conditions(root: *mut pg_sys::PlannerInfo, tree: *mut pg_sys::Node, list: *mut *mut pg_sys::List) {
+    // SAFETY: promised by the caller; a node's tag says what it is.
+    unsafe {
+        pg_sys::check_stack_depth();
+        if tree.is_null() {
+            return;
+        }
+        let quals = match (*tree).type_ {
+            pg_sys::NodeTag::T_FromExpr => {
+                let from = &*tree.cast::<pg_sys::FromExpr>();
+                PgList::from_pg(from.fromlist).iter_ptr().for_each(|part| add_conditions(root, part, list));
+                from.quals
+            }
+            pg_sys::NodeTag::T_JoinExpr => {
+                let join = &*tree.cast::<pg_sys::JoinExpr>();
+                let is_inner = join.jointype == pg_sys::JoinType::JOIN_INNER;
+                if is_inner || join.jointype == pg_sys::JoinType::JOIN_LEFT {
+                    add_conditions(root, join.larg, list);
+                }
+                if is_inner {
+                    add_conditions(root, join.rarg, list);
+                }
+                if is_inner { join.quals } else { null_mut() }
+            }
+            _ => null_mut(),
         };
-        if (*conditions).quals.is_null() {
-            return null_mut();
+        if !quals.is_null() {
+            let folded = pg_sys::eval_const_expressions(root, pg_sys::copyObjectImpl(quals.cast()).cast());
+            let parts = pg_sys::make_ands_implicit(pg_sys::canonicalize_qual(folded.cast(), false));
+            *list = pg_sys::list_concat(*list, parts);
         }
-        let copy = pg_sys::copyObjectImpl((*conditions).quals.cast());
-        let folded = pg_sys::eval_const_expressions(root, copy.cast());
-        pg_sys::make_ands_implicit(pg_sys::canonicalize_qual(folded.cast(), false))
     }
 }

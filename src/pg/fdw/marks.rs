@@ -144,7 +144,7 @@ unsafe fn find_views(query: *mut pg_sys::Query, views: *mut c_int) {
 /// A walker that calls [`find_views`] for the queries in expressions.
 #[pg_guard]
 unsafe extern "C-unwind" fn find_in_expression(node: *mut pg_sys::Node, views: *mut c_void) -> bool {
-    // SAFETY: called by `find_views` and by PostgreSQL's walkers, with a node or null and with the count.
+    // SAFETY: called by PostgreSQL's walkers, with a node or null and with the count of `find_views`.
     unsafe {
         if node.is_null() {
             return false;
@@ -167,7 +167,7 @@ unsafe fn mark_query(query: *mut pg_sys::Query, mut mark: Mark) {
         pg_sys::check_stack_depth();
         (*query).stmt_location = mark.of_query();
         for conditions in [(*query).jointree.cast(), (*query).havingQual] {
-            mark_conditions(conditions, (&raw mut mark).cast());
+            mark_conditions(conditions, &raw mut mark);
         }
         mark.hides &= !subtracts((*query).setOperations);
         for entry in PgList::<pg_sys::RangeTblEntry>::from_pg((*query).rtable).iter_ptr() {
@@ -182,24 +182,31 @@ unsafe fn mark_query(query: *mut pg_sys::Query, mut mark: Mark) {
     }
 }
 
-/// A walker that marks all parts of conditions. A query in one of them hides nothing.
-#[pg_guard]
-unsafe extern "C-unwind" fn mark_conditions(node: *mut pg_sys::Node, context: *mut c_void) -> bool {
-    // SAFETY: called by `mark_query` and by PostgreSQL's walker, with a node or null and with the mark.
+/// Marks all parts of conditions. A query in one of them hides nothing. The result is for PostgreSQL's walker, which it lets go on.
+///
+/// # Safety
+/// A node or null; the mark lives as long as the call.
+unsafe fn mark_conditions(node: *mut pg_sys::Node, mark: *mut Mark) -> bool {
+    // SAFETY: promised by the caller.
     unsafe {
         if node.is_null() {
             return false;
         }
-        let mark = *context.cast::<Mark>();
         if (*node).type_ == pg_sys::NodeTag::T_Query {
-            mark_query(node.cast(), Mark { hides: false, ..mark });
+            mark_query(node.cast(), Mark { hides: false, ..*mark });
             return false;
         }
         if let Some(location) = location(node) {
-            *location = mark.of_condition();
+            *location = (*mark).of_condition();
         }
-        pg_sys::expression_tree_walker(node, Some(mark_conditions), context)
+        pg_sys::expression_tree_walker(node, Some(walk_conditions), mark.cast())
     }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn walk_conditions(node: *mut pg_sys::Node, mark: *mut c_void) -> bool {
+    // SAFETY: called by PostgreSQL's walker, with what `mark_conditions` has given it.
+    unsafe { mark_conditions(node, mark.cast()) }
 }
 
 /// True for set operations with EXCEPT among them.

@@ -45,7 +45,13 @@ impl Settings {
     /// The settings that the next statement needs.
     fn wanted(role: Role) -> Self {
         let grants = if role == Role::Service { 0 } else { GRANTS.get() };
-        Self { role, grants, lock_timeout: server::lock_timeout_ms(), bypasses: bypass::is_requested(), ..Self::DEFAULT }
+        Self {
+            role,
+            grants,
+            lock_timeout: server::lock_timeout_ms(),
+            bypasses: bypass::is_requested(),
+            ..Self::DEFAULT
+        }
     }
 }
 
