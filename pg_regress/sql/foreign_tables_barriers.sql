@@ -104,5 +104,6 @@ DEALLOCATE named;
 RESET ROLE;
 DROP OWNED BY regress_docshard_fb;
 DROP ROLE regress_docshard_fb;
+SET client_min_messages = warning;
 DROP SCHEMA fb, fp CASCADE;
 SELECT docshard.drop_database('fb');

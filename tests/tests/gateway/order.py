@@ -4,7 +4,8 @@ import sys
 
 import bson
 import pymongo
-from bson import Int64, ObjectId, encode
+from bson import SON, Int64, ObjectId, encode
+from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo import ReturnDocument, UpdateOne
 
@@ -149,66 +150,71 @@ def literals():
     wrong = []
 
     def check(found, expected, what):
-        if found is None or bytes(found.raw) != encode(expected):
-            wrong.append((what, found and bson.decode(found.raw), expected))
+        found = [bson.decode(one.raw, CodecOptions(document_class=SON)) for one in found if one.get("_id") in (5, None, {"k": 5})]
+        if len(found) != 1:
+            wrong.append((what, len(found)))
+        for name, value in found[0].items() if found else ():
+            if encode({"v": value}) != encode({"v": expected.get(name)}):
+                wrong.append((what, name, value, expected.get(name)))
+        if found and list(found[0]) != list(expected):
+            wrong.append((what, list(found[0]), list(expected)))
 
-    for expression, value in EXPRESSIONS:
-        expected, variables = {"_id": 5, "v": value, "A": value}, {"v": {"$literal": LITERAL}}
-        projection = {"v": expression, "A": expression}
-        narrow = [{"_id": 5}, {"count": 5}, {"count": {"$gt": 4, "$lt": 6}}, {"$expr": {"$eq": ["$count", 5]}}]
-        for condition in narrow:
-            found = list(orders.find(condition, projection, let=variables))
-            assert len(found) == 1
-            check(found[0], expected, ("find", condition, expression))
-            for stage in ([{"$project": projection}], [{"$set": projection}, {"$project": {"v": 1, "A": 1}}], [{"$replaceWith": {"_id": "$_id", **projection}}]):
-                found = list(orders.aggregate([{"$match": condition}, *stage], let=variables))
-                assert len(found) == 1
-                check(found[0], expected, (condition, stage))
-        for options in ({"sort": [("count", 1)]}, {"sort": [("zone", 1), ("_id", 1)]}, {"sort": [("_id", 1)], "batch_size": 2}):
-            found = [one for one in orders.find({"_id": {"$lt": 290}}, projection, let=variables, **options) if one["_id"] == 5]
-            check(found[0], expected, (options, expression))
-        found = orders.find_one_and_update({"_id": 5}, {"$set": {"count": 5}}, projection, let=variables)
-        check(found, expected, ("findAndModify", expression))
-        if expression == "$$v":
-            continue
-        db.command("create", "seen", viewOn="orders", pipeline=[{"$project": projection}])
-        check(db.seen.find_one({"_id": 5}), expected, ("view", expression))
-        db.seen.drop()
-        db.command("create", "seen", viewOn="orders", pipeline=[])
-        check(db.seen.find_one({"_id": 5}, projection), expected, ("over a view", expression))
-        db.seen.drop()
-        if value is None:
-            continue
-        grouped = {"_id": "$_id", "v": {"$first": expression}, "A": {"$push": expression}}
+    variables = {"v": {"$literal": LITERAL}}
+    # Fields in another order than jsonb's.
+    named = {f"e{len(EXPRESSIONS) - at}": one for at, one in enumerate(EXPRESSIONS)}
+    projection = {name: expression for name, (expression, _) in named.items()}
+    values = {name: value for name, (_, value) in named.items()}
+    expected = {"_id": 5, **values}
+    for condition in [{"_id": 5}, {"count": 5}, {"count": {"$gt": 4, "$lt": 6}}, {"$expr": {"$eq": ["$count", 5]}}, {"_id": {"$lt": 290}}]:
+        for options in ({}, {"sort": [("count", 1)]}, {"sort": [("zone", 1), ("_id", 1)]}, {"sort": [("_id", 1)], "batch_size": 2}):
+            check(orders.find(condition, projection, let=variables, **options), expected, ("find", condition, options))
+        first = [{"$match": condition}]
+        for stage in (
+            [{"$project": projection}],
+            [{"$set": projection}, {"$project": dict.fromkeys(projection, 1)}],
+            [{"$replaceWith": {"_id": "$_id", **projection}}],
+            [{"$sort": {"_id": 1}}, {"$setWindowFields": {"sortBy": {"_id": 1}, "output": {
+                name: {"$last": {"v": expression}, "window": {"documents": ["current", "current"]}} for name, expression in projection.items()}}},
+             {"$project": {name: f"${name}.v" for name in projection}}],
+            [{"$unionWith": {"coll": "orders", "pipeline": [{"$match": {"_id": 5}}, {"$project": projection}]}}, {"$match": {"zone": None}}],
+        ):
+            check(orders.aggregate(first + stage, let=variables), expected, (condition, stage[-1]))
+        made = {name: {"b": expression, "a": 1} for name, expression in projection.items()}
+        for accumulator in ("$first", "$max", "$push", "$addToSet"):
+            shape = (lambda value: [value]) if accumulator in ("$push", "$addToSet") else (lambda value: value)
+            grouped = {"_id": "$_id", **{name: {accumulator: value} for name, value in made.items()}}
+            # A missing value would be left out.
+            wanted = {"_id": 5, **{name: shape({"b": value, "a": 1}) for name, value in values.items()}}
+            check(orders.aggregate([*first, {"$group": grouped}], let=variables), wanted, (accumulator, condition))
+        keys = {"_id": {"k": "$_id", **projection}}
+        found = [one for one in orders.aggregate([*first, {"$group": keys}], let=variables) if one["_id"]["k"] == 5]
+        if len(found) != 1 or bytes(found[0].raw) != encode({"_id": {"k": 5, **values}}):
+            wrong.append(("key", condition, list(map(dict, found))))
+    found = orders.find_one_and_update({"_id": 5}, {"$set": {"count": 5}}, projection, let=variables)
+    check([found], expected, "findAndModify")
+    facet = orders.aggregate([{"$match": {"_id": 5}}, {"$facet": {"f": [{"$project": projection}]}}, {"$replaceWith": {"$first": "$f"}}], let=variables)
+    check(facet, expected, "facet")
+    lookup = {"from": "orders", "let": {"k": "$_id", "v": {"$literal": LITERAL}}, "as": "l", "pipeline": [
+        {"$match": {"$expr": {"$eq": ["$_id", "$$k"]}}}, {"$project": projection}]}
+    check(orders.aggregate([{"$match": {"_id": 5}}, {"$lookup": lookup}, {"$replaceWith": {"$first": "$l"}}]), expected, "lookup")
+    check(orders.aggregate([{"$match": {"_id": {"$lt": 9}}}, {"$lookup": lookup}, {"$replaceWith": {"$first": "$l"}}]), expected, "lookup of several")
+    # A view has no variables.
+    last = next(name for name, expression in projection.items() if expression == "$$v")
+    bound = {name: expression for name, expression in projection.items() if name != last}
+    expected = {name: value for name, value in expected.items() if name != last}
+    for name, stages, projected in (("seen", [{"$project": bound}], None), ("whole", [], bound)):
+        db.command("create", name, viewOn="orders", pipeline=stages)
         for condition in ({"_id": 5}, {"_id": {"$lt": 290}}):
-            *_, found = orders.aggregate([{"$match": condition}, {"$group": grouped}, {"$match": {"_id": 5}}])
-            check(found, {"_id": 5, "v": value, "A": [value]}, ("group", condition, expression))
-            *_, found = orders.aggregate([{"$match": condition}, {"$group": {"_id": {"v": expression, "k": "$_id"}}}, {"$match": {"_id.k": 5}}])
-            check(found, {"_id": {"v": value, "k": 5}}, ("key", condition, expression))
-        for accumulator in ("$addToSet", "$max", "$last"):
-            *_, found = orders.aggregate([{"$match": {"count": 5}}, {"$group": {"_id": None, "v": {accumulator: expression}}}])
-            check(found, {"_id": None, "v": [value] if accumulator == "$addToSet" else value}, (accumulator, expression))
-        windows = {"$setWindowFields": {"sortBy": {"_id": 1}, "output": {"v": {"$last": expression, "window": {"documents": ["current", "current"]}}}}}
-        *_, found = orders.aggregate([{"$match": {"_id": {"$lt": 6}}}, windows, {"$project": {"v": 1}}])
-        check(found, {"_id": 5, "v": value}, ("window", expression))
-        *_, found = orders.aggregate([{"$match": {"_id": 5}}, {"$facet": {"f": [{"$project": projection}]}}])
-        check(found, {"f": [expected]}, ("facet", expression))
-        *_, found = orders.aggregate([{"$match": {"_id": 5}}, {"$lookup": {"from": "orders", "let": {"k": "$_id"}, "as": "l", "pipeline": [
-            {"$match": {"$expr": {"$eq": ["$_id", "$$k"]}}}, {"$project": projection}]}}, {"$project": {"l": 1}}])
-        check(found, {"_id": 5, "l": [expected]}, ("lookup", expression))
-        *_, found = orders.aggregate([{"$match": {"_id": 0}}, {"$unionWith": {"coll": "orders", "pipeline": [{"$match": {"_id": 5}}, {"$project": projection}]}}])
-        check(found, expected, ("unionWith", expression))
-        equal = {"$expr": {"$eq": [{"$objectToArray": {"v": expression}}, [{"k": "v", "v": {"$literal": value}}]]}}
-        if orders.count_documents({"_id": 5, **equal}) != 1:
-            wrong.append(("$expr", expression))
+            check(db[name].find(condition, projected), expected, (name, condition))
     # Where the order of fields decides.
     for condition in (
         {"$eq": [{"$objectToArray": {"$literal": LITERAL}}, FIELDS]},
         {"$eq": [{"$first": [{"$objectToArray": "$a"}]}, {"k": "y", "v": 1}]},
         {"$eq": [{"$objectToArray": "$$v"}, FIELDS]},
+        {"$eq": [{"$objectToArray": {"$mergeObjects": ["$a", {"B": 1, "A": 2}]}}, {"$concatArrays": [{"$objectToArray": "$a"}, [{"k": "B", "v": 1}, {"k": "A", "v": 2}]]}]},
     ):
         for narrow in ({}, {"_id": 5}, {"count": 5}):
-            filter, variables = {**narrow, "$expr": condition}, {"v": {"$literal": LITERAL}}
+            filter = {**narrow, "$expr": condition}
             for found in (orders.find(filter, let=variables), orders.aggregate([{"$match": filter}], let=variables)):
                 if len(list(found)) != (1 if narrow else 300):
                     wrong.append(filter)
