@@ -112,8 +112,8 @@ FIELDS = [{"k": "b", "v": LITERAL["b"]}, {"k": "a", "v": LITERAL["a"]}]
 # Expressions, and their values for the sixth document.
 EXPRESSIONS = [
     ({"$literal": LITERAL}, LITERAL),
-    (LITERAL, LITERAL),
-    ({"b": "$_id", "a": {"d": "$b", "c": LITERAL}}, {"b": 5, "a": {"d": Int64(5), "c": LITERAL}}),
+    ({"b": "$_id", "a": {"d": "$b", "c": {"$literal": LITERAL}}}, {"b": 5, "a": {"d": Int64(5), "c": LITERAL}}),
+    ({"b": {"$add": ["$_id", Int64(1)]}, "a": [Int64(1), 1]}, {"b": Int64(6), "a": [Int64(1), 1]}),
     ([LITERAL, "$a"], [LITERAL, WHOLE["a"]]),
     ({"$mergeObjects": [LITERAL, {"B": 1, "A": 2}]}, {**LITERAL, "B": 1, "A": 2}),
     ({"$mergeObjects": ["$a", {"B": 1, "A": 2}]}, {**WHOLE["a"], "B": 1, "A": 2}),
@@ -218,6 +218,23 @@ def literals():
             for found in (orders.find(filter, let=variables), orders.aggregate([{"$match": filter}], let=variables)):
                 if len(list(found)) != (1 if narrow else 300):
                     wrong.append(filter)
+    # Where the type of an integer decides.
+    is_long = {"$expr": {"$eq": [{"$type": {"$add": ["$_id", Int64(1)]}}, "long"]}}
+    for condition in (is_long, {"$or": [{"_id": 4}, is_long]}, {"$and": [{"a.y": Int64(1)}, {"$nor": [{"$expr": {"$ne": [{"$type": Int64(1)}, "long"]}}]}]}):
+        filter = {"_id": 5, **condition}
+        if len(list(orders.find(filter))) != 1 or orders.distinct("_id", filter) != [5] or orders.update_one(filter, {"$set": {"zone": "z"}}).matched_count != 1:
+            wrong.append(filter)
+    db.other.insert_one({"_id": 5})
+    if db.other.delete_one({"_id": 5, **is_long}).deleted_count != 1:
+        wrong.append("delete")
+    # Positions and conditions may be 64-bit integers, too.
+    found = orders.find_one({"_id": 5}, {"_id": Int64(0), "zone": Int64(1), "a.list": {"$slice": [Int64(1), Int64(1)]}})
+    if bytes(found.raw) != encode({"zone": "z", "a": {"list": [2]}}):
+        wrong.append(found)
+    db.other.insert_one({"_id": 6, "b": [1, {"d": [Int64(7), 8]}]})
+    found = db.other.find_one({"_id": 6}, {"_id": 0, "b": {"$elemMatch": {"d": {"$size": Int64(2)}}}})
+    if bytes(found.raw) != encode({"b": [{"d": [Int64(7), 8]}]}):
+        wrong.append(found)
     assert not wrong, "\n".join(map(str, [len(wrong), *wrong]))
 
 
