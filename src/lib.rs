@@ -33,6 +33,7 @@ pub extern "C-unwind" fn _PG_init() {
     pg::spi::instrumentation::init();
     pg::memory::budget::init();
     pg::fault::init();
+    pg::fdw::init();
     pg::security::bypass::init();
     // A shard raises this error whenever a router's chunk map is stale, and the router repeats the statement.
     pg::error::server_log::hide(docshard_core::error::sqlstate::STALE);

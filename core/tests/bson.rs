@@ -2,7 +2,7 @@
 
 mod common;
 
-use bson::{Bson, DbPointer, Document};
+use bson::{Bson, DbPointer, Document, doc};
 use common::bson_documents::documents;
 use docshard_core::json;
 use docshard_core::query::specification::{self, Role, read_bson};
@@ -184,4 +184,30 @@ fn a_name_comes_once_in_an_owned_document() {
         bytes[at + 2] = b'0';
         assert_eq!(read::value(&bytes).unwrap_err().kind.code(), 40413);
     }
+}
+
+/// A command's 64-bit integers that fit 32 bits are marked where the type makes a difference, and nowhere else.
+#[test]
+fn longs_of_a_command_are_marked_in_expressions_and_stored_values() {
+    let expression = || doc! { "$add": ["$a", 1_i64] };
+    let marked = json!({"$add": ["$a", {"$numberLong": "1"}]});
+    let command = doc! {
+        "find": "c",
+        "filter": { "a": 1_i64, "$or": [{ "b": { "$gt": 1_i64 } }, { "$expr": expression() }] },
+        "projection": { "a": expression(), "b": { "$slice": [1_i64, 1_i64] }, "c": { "$elemMatch": { "d": { "$size": 1_i64 } } } },
+        "query": { "a": 1_i64, "$nor": [{ "a": 1_i64, "$expr": expression() }] },
+        "deletes": [{ "q": { "a": 1_i64, "$expr": expression() }, "limit": 1_i64 }],
+        "limit": 1_i64,
+    };
+    let bytes = command.to_vec().unwrap();
+    let (json, _) = read_bson(&bytes, Role::Request, None).unwrap();
+    let expected = json!({
+        "find": "c",
+        "filter": {"a": 1, "$or": [{"b": {"$gt": 1}}, {"$expr": marked}]},
+        "projection": {"a": marked, "b": {"$slice": [1, 1]}, "c": {"$elemMatch": {"d": {"$size": 1}}}},
+        "query": {"a": {"$numberLong": "1"}, "$nor": [{"a": 1, "$expr": marked}]},
+        "deletes": [{"q": {"a": 1, "$expr": marked}, "limit": 1}],
+        "limit": 1,
+    });
+    assert_eq!(json, expected);
 }

@@ -23,6 +23,7 @@ mod session_state;
 mod watch;
 
 use self::session_state::SessionState;
+pub use self::session_state::grants_changed;
 use super::ffi::{HoldCancel, Local, Xact};
 use super::handshake::{self, HandshakeState};
 use super::login;

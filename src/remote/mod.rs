@@ -33,6 +33,7 @@ mod survey;
 mod transaction;
 mod wire;
 
+pub use connection::grants_changed;
 pub use coordinator::{Coordinator, set_coordinator};
 pub use handshake::{Cluster, set_cluster};
 pub use login::{RefusedHost, refused_hosts};

@@ -216,14 +216,26 @@ fn a_role_that_comes_again_is_served() {
     let password = create_role(&cluster, "app", &json!({"write": NS}));
     let mut session = cluster.router.try_client_with("app", &password).expect("a session");
     let find = format!("SELECT docshard.find('{NS}')");
+    let update = format!("SELECT docshard.update_many('{NS}', '{{}}', '{{\"$inc\": {{\"n\": 1}}}}')");
     session.batch_execute(&find).expect("it was granted");
-    cluster.router.psql("SELECT docshard.revoke_access('app')");
-    assert_eq!(sqlstate_of(&mut session, &find), "42501");
-    cluster.router.psql(&format!("SELECT docshard.grant_access('app', '{{\"write\": \"{NS}\"}}')"));
-    // The first statement may still use the shard's session with the old role.
-    let _ = session.batch_execute(&find);
-    for _ in 0..3 {
-        session.batch_execute(&find).expect("it was granted again");
+    let revoke = || cluster.router.psql("SELECT docshard.revoke_access('app')");
+    let grant = || {
+        cluster.router.psql(&format!("SELECT docshard.grant_access('app', '{{\"write\": \"{NS}\"}}')"));
+    };
+    for again in [&find, &update] {
+        revoke();
+        assert_eq!(sqlstate_of(&mut session, &find), "42501");
+        grant();
+        session.batch_execute(again).expect("it was granted again");
+        session.batch_execute(again).expect("it was granted again");
+    }
+    // The session has not noticed that the grant was gone; also in a transaction that the shards have begun.
+    for before in ["", "BEGIN", &format!("BEGIN; {find}"), &format!("BEGIN; SAVEPOINT s; {find}; ROLLBACK TO s")] {
+        session.batch_execute(before).expect("it was granted");
+        revoke();
+        grant();
+        session.batch_execute(&update).expect(before);
+        session.batch_execute("COMMIT").expect(before);
     }
 }
 

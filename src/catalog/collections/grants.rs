@@ -10,7 +10,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::security::user::extension_owner;
 use crate::pg::server;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
-use crate::remote::Role;
+use crate::remote::{self, Role};
 use crate::store::grants as store;
 use docshard_core::error::Kind;
 use docshard_core::routing::model::Collection;
@@ -114,6 +114,7 @@ fn role_of(collection: &Collection, level: Level) -> Result<Option<Role>> {
         Some(known) => known,
         None => {
             let (owner, grants) = (extension_owner()?, Rc::new(all()?));
+            remote::grants_changed();
             KNOWN.set(Some(Known { generation, owner, grants: Rc::clone(&grants) }));
             (owner, grants)
         }

@@ -2,16 +2,22 @@
 //!
 //! A reader's condition is leakproof if it cannot tell anything about a row. PostgreSQL adds such a condition to those of the view, at the
 //! same security level. If shards evaluated it before a condition of the view that is evaluated here, EXPLAIN ANALYZE would count hidden
-//! rows for which it is true. The view's definition in the statement tells which conditions are the view's. A condition that is not found
-//! there, because the planner has changed it, counts as the reader's.
+//! rows for which it is true. [`super::marks`] tells which conditions are the view's. A condition that the planner has made of others
+//! counts as the view's if all of them are; one that is not recognised counts as the reader's.
+//!
+//! The view's conditions also hide rows with values that do not fit. The planner decides which conditions select rows of a table: in a left
+//! join, those of ON select rows of the nullable side alone.
 
+use super::marks::Mark;
 use pgrx::{PgList, pg_sys};
 use std::ptr::null_mut;
 
-/// Tells apart the conditions of a sub-query that is in or below a view with `security_barrier`.
+/// Tells apart the conditions of a query that is in or below a view with `security_barrier`.
 pub(super) struct Barrier {
-    /// the conditions of each view that the sub-query may be; empty if it is none itself
-    views: Vec<*mut pg_sys::List>,
+    /// None: the statement was planned before this library was loaded, and has no marks
+    mark: Option<Mark>,
+    /// the view's conditions, if the query is the view itself, after the planner has inlined their functions
+    definition: *mut pg_sys::List,
 }
 
 impl Barrier {
@@ -22,54 +28,187 @@ impl Barrier {
     pub(super) unsafe fn above(root: *mut pg_sys::PlannerInfo) -> Option<Self> {
         // SAFETY: promised by the caller; a sub-query is planned while the query above it is.
         unsafe {
+            let mark = Mark::of((*root).parse);
             let mut above = (*root).parent_root;
-            let views = views(root, above);
-            let mut is_hidden = !views.is_empty();
-            while !above.is_null() && !is_hidden {
+            let mut has_views = false;
+            while !above.is_null() && mark.is_none() && !has_views {
+                has_views = entries(above).any(|entry| entry.security_barrier);
                 above = (*above).parent_root;
-                is_hidden = !self::views(root, above).is_empty();
             }
-            is_hidden.then_some(Self { views })
+            (mark.is_some() || has_views).then(|| Self { mark, definition: definition(root, mark) })
         }
     }
 
-    /// True if a condition is the view's own, whichever view it is.
+    /// True if a condition is the view's own.
     ///
     /// # Safety
-    /// An expression of the planner's query.
+    /// A restriction of the planner's query, or an expression.
     pub(super) unsafe fn has(&self, condition: *mut pg_sys::Node) -> bool {
         // SAFETY: promised by the caller.
-        let has = |view: &*mut pg_sys::List| unsafe { pg_sys::list_member(*view, condition.cast()) };
-        !self.views.is_empty() && self.views.iter().all(has)
+        unsafe {
+            if (*condition).type_ != pg_sys::NodeTag::T_RestrictInfo {
+                return self.has_expression(condition);
+            }
+            let restriction = &*condition.cast::<pg_sys::RestrictInfo>();
+            self.has_expression(restriction.clause.cast()) || self.has_derived(restriction)
+        }
+    }
+
+    /// # Safety
+    /// An expression of the planner's query.
+    unsafe fn has_expression(&self, expression: *mut pg_sys::Node) -> bool {
+        // SAFETY: promised by the caller.
+        unsafe {
+            if pg_sys::list_member(self.definition, expression.cast()) {
+                return true;
+            }
+            if (*expression).type_ != pg_sys::NodeTag::T_BoolExpr {
+                return self.mark.is_some_and(|mark| mark.has(expression));
+            }
+            pg_sys::check_stack_depth();
+            let parts = (*expression.cast::<pg_sys::BoolExpr>()).args;
+            PgList::<pg_sys::Node>::from_pg(parts).iter_ptr().all(|part| self.has_expression(part))
+        }
+    }
+
+    /// True for an equality that follows from others, if the view has all of them, or the same one.
+    ///
+    /// # Safety
+    /// A restriction of the planner's query.
+    unsafe fn has_derived(&self, restriction: &pg_sys::RestrictInfo) -> bool {
+        // SAFETY: promised by the caller.
+        unsafe {
+            let mut class = restriction.parent_ec;
+            if class.is_null() && restriction.left_ec == restriction.right_ec {
+                class = restriction.left_ec;
+            }
+            while !class.is_null() && !(*class).ec_merged.is_null() {
+                class = (*class).ec_merged;
+            }
+            if class.is_null() || (*class).ec_sources.is_null() {
+                return false;
+            }
+            let sources: Vec<_> = PgList::<pg_sys::RestrictInfo>::from_pg((*class).ec_sources).iter_ptr().collect();
+            let is_own = |source: &*mut pg_sys::RestrictInfo| self.has_expression((**source).clause.cast());
+            let is_same =
+                |source: &*mut pg_sys::RestrictInfo| pg_sys::equal((**source).clause.cast(), restriction.clause.cast());
+            sources.iter().all(is_own) || sources.iter().any(|source| is_own(source) && is_same(source))
+        }
+    }
+
+    /// The columns of the view's conditions that select rows of a table, as PostgreSQL's set of columns. A row with a value that does not fit
+    /// one of them is hidden from the view's readers.
+    ///
+    /// # Safety
+    /// A base relation of the planner.
+    pub(super) unsafe fn hiding(
+        &self,
+        root: *mut pg_sys::PlannerInfo,
+        rel: *mut pg_sys::RelOptInfo,
+    ) -> *mut pg_sys::Bitmapset {
+        let mut columns = null_mut();
+        // SAFETY: promised by the caller.
+        unsafe {
+            if self.mark.is_some_and(|mark| !mark.hides) || is_excluded_from(root, rel) {
+                return columns;
+            }
+            let mut add = |restriction: *mut pg_sys::RestrictInfo| {
+                if self.has(restriction.cast()) {
+                    pg_sys::pull_varattnos((*restriction).clause.cast(), (*rel).relid, &raw mut columns);
+                }
+            };
+            PgList::from_pg((*rel).baserestrictinfo).iter_ptr().for_each(&mut add);
+            let joins = PgList::<pg_sys::RestrictInfo>::from_pg((*rel).joininfo);
+            joins.iter_ptr().filter(|join| pg_sys::join_clause_is_movable_to(*join, rel)).for_each(&mut add);
+            // Equalities that hold for all rows, of which the planner makes others.
+            for class in PgList::<pg_sys::EquivalenceClass>::from_pg((*root).eq_classes).iter_ptr() {
+                PgList::from_pg((*class).ec_sources).iter_ptr().for_each(&mut add);
+            }
+        }
+        columns
     }
 }
 
-/// The conditions of each view with `security_barrier` in the query `above`, as the planner would have them.
+/// The tables of a query.
 ///
 /// # Safety
-/// The planner's states of a query, and of one above it or null.
-unsafe fn views(root: *mut pg_sys::PlannerInfo, above: *mut pg_sys::PlannerInfo) -> Vec<*mut pg_sys::List> {
-    let mut views = Vec::new();
+/// The planner's state.
+unsafe fn entries<'a>(root: *mut pg_sys::PlannerInfo) -> impl Iterator<Item = &'a pg_sys::RangeTblEntry> {
+    // SAFETY: promised by the caller; the entries live as long as the planner's state.
+    unsafe {
+        let list = PgList::<pg_sys::RangeTblEntry>::from_pg((*(*root).parse).rtable);
+        list.iter_ptr().map(|entry| &*entry).collect::<Vec<_>>().into_iter()
+    }
+}
+
+/// True for a table whose rows exclude rows of another: `NOT EXISTS` as a join. A hidden row would make another one visible.
+///
+/// # Safety
+/// A base relation of the planner.
+unsafe fn is_excluded_from(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::RelOptInfo) -> bool {
+    // SAFETY: promised by the caller.
+    unsafe {
+        PgList::<pg_sys::SpecialJoinInfo>::from_pg((*root).join_info_list).iter_ptr().any(|join| {
+            (*join).jointype == pg_sys::JoinType::JOIN_ANTI
+                && pg_sys::bms_is_member((*rel).relid as i32, (*join).syn_righthand)
+        })
+    }
+}
+
+/// The conditions of the view that the planner's query is, as the planner would have them. No conditions for a query inside a view.
+///
+/// # Safety
+/// The planner's state.
+unsafe fn definition(root: *mut pg_sys::PlannerInfo, mark: Option<Mark>) -> *mut pg_sys::List {
+    let mut conditions = null_mut();
     // SAFETY: promised by the caller. The planner keeps the definition as it was, and plans a copy.
     unsafe {
-        if above.is_null() {
-            return views;
-        }
-        for entry in PgList::<pg_sys::RangeTblEntry>::from_pg((*(*above).parse).rtable).iter_ptr() {
-            if (*entry).rtekind != pg_sys::RTEKind::RTE_SUBQUERY || !(*entry).security_barrier {
-                continue;
+        if !(*root).parent_root.is_null() && mark.is_some() {
+            let is_view = |entry: &&pg_sys::RangeTblEntry| {
+                entry.security_barrier && !entry.subquery.is_null() && Mark::of(entry.subquery) == mark
+            };
+            if let Some(view) = entries((*root).parent_root).find(is_view) {
+                add_conditions(root, (*view.subquery).jointree.cast(), &raw mut conditions);
             }
-            let mut conditions = null_mut();
-            if let Some(query) = (*entry).subquery.as_ref()
-                && !query.jointree.is_null()
-                && !(*query.jointree).quals.is_null()
-            {
-                let copy = pg_sys::copyObjectImpl((*query.jointree).quals.cast());
-                let folded = pg_sys::eval_const_expressions(root, copy.cast());
-                conditions = pg_sys::make_ands_implicit(pg_sys::canonicalize_qual(folded.cast(), false));
-            }
-            views.push(conditions);
         }
     }
-    views
+    conditions
+}
+
+/// Adds the conditions of a tree of joins that hold for all its rows: not those of outer joins, nor those on their nullable sides.
+///
+/// # Safety
+/// The planner's state, a part of a query's tree, and a list.
+unsafe fn add_conditions(root: *mut pg_sys::PlannerInfo, tree: *mut pg_sys::Node, list: *mut *mut pg_sys::List) {
+    // SAFETY: promised by the caller; a node's tag says what it is.
+    unsafe {
+        pg_sys::check_stack_depth();
+        if tree.is_null() {
+            return;
+        }
+        let quals = match (*tree).type_ {
+            pg_sys::NodeTag::T_FromExpr => {
+                let from = &*tree.cast::<pg_sys::FromExpr>();
+                PgList::from_pg(from.fromlist).iter_ptr().for_each(|part| add_conditions(root, part, list));
+                from.quals
+            }
+            pg_sys::NodeTag::T_JoinExpr => {
+                let join = &*tree.cast::<pg_sys::JoinExpr>();
+                let is_inner = join.jointype == pg_sys::JoinType::JOIN_INNER;
+                if is_inner || join.jointype == pg_sys::JoinType::JOIN_LEFT {
+                    add_conditions(root, join.larg, list);
+                }
+                if is_inner {
+                    add_conditions(root, join.rarg, list);
+                }
+                if is_inner { join.quals } else { null_mut() }
+            }
+            _ => null_mut(),
+        };
+        if !quals.is_null() {
+            let folded = pg_sys::eval_const_expressions(root, pg_sys::copyObjectImpl(quals.cast()).cast());
+            let parts = pg_sys::make_ands_implicit(pg_sys::canonicalize_qual(folded.cast(), false));
+            *list = pg_sys::list_concat(*list, parts);
+        }
+    }
 }

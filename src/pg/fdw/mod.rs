@@ -3,7 +3,7 @@
 //! The layer above implements [`Wrapper`], [`Table`], [`Scan`] and [`Modify`], and hands a wrapper to [`handler`]. This module converts
 //! PostgreSQL's planner nodes to [`clause::Clause`], and datums to [`value::SqlValue`].
 //!
-//! * The planner's callbacks: [`plan`], [`upper`], [`join`] and [`scan_plan`].
+//! * The planner's callbacks: [`plan`], [`upper`], [`join`] and [`scan_plan`]; [`marks`] comes before the planner.
 //! * The executor's callbacks: [`scan`] and [`batched`] read; [`modify`] and [`direct`] write.
 //! * [`target`] describes the rows that a write scans; [`collected`] keeps them until the last one is read.
 //!
@@ -21,6 +21,7 @@ mod direct;
 mod import;
 mod interface;
 mod join;
+mod marks;
 mod modify;
 mod plan;
 mod scan;
@@ -30,6 +31,7 @@ mod upper;
 pub mod value;
 
 pub use interface::*;
+pub use marks::init;
 
 use crate::pg::error::Result;
 use pgrx::pg_sys;

@@ -115,17 +115,17 @@ pub(super) unsafe fn divide(
             if !translation.as_ref().is_some_and(|translation| translation.is_exact) {
                 here = here.min(level);
             }
-            read.push((expression, level, translation, reader.operands));
+            read.push((clause, expression, level, translation, reader.operands));
         }
         let barrier = Barrier::above(root);
-        let mut hiding = null_mut();
-        for (expression, level, translation, mut operands) in read {
+        let mut hiding = barrier.as_ref().map_or(null_mut(), |barrier| barrier.hiding(root, rel));
+        for (clause, expression, level, translation, mut operands) in read {
             pg_sys::pull_varattnos(expression, (*rel).relid, &raw mut divided.columns);
             // If a condition of a security barrier is evaluated here, the table must not evaluate a later one: it would be evaluated on
             // hidden rows, and could raise the error of a value that does not fit.
-            let is_of_view = barrier.as_ref().is_some_and(|barrier| barrier.has(expression));
+            let is_of_view = barrier.as_ref().is_some_and(|barrier| barrier.has(clause));
             let is_first = level <= here && (here == pg_sys::Index::MAX || barrier.is_none() || is_of_view);
-            if is_of_view || level < (*root).qual_security_level {
+            if level < (*root).qual_security_level {
                 pg_sys::pull_varattnos(expression, (*rel).relid, &raw mut hiding);
             }
             match translation.filter(|_| is_first) {

@@ -12,11 +12,24 @@ use super::super::param::Role;
 use crate::pg::security::bypass;
 use crate::pg::server;
 use docshard_core::sql::quote::quote_ident;
+use std::cell::Cell;
 use std::ffi::CString;
+
+thread_local! {
+    static GRANTS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Called when grants may have changed: the shards may have dropped roles, and have created others of the same names. A session's role stays
+/// the dropped one until it is set again.
+pub fn grants_changed() {
+    GRANTS.set(GRANTS.get().wrapping_add(1));
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Settings {
     role: Role,
+    /// the value of `GRANTS` when the role was set; 0 for the service role
+    grants: u64,
     /// milliseconds; 0: the shard's own setting
     lock_timeout: u64,
     /// commits are at least as durable as with `synchronous_commit = on`
@@ -27,11 +40,18 @@ pub(super) struct Settings {
 
 impl Settings {
     /// The settings of a new connection.
-    const DEFAULT: Self = Self { role: Role::Service, lock_timeout: 0, durable: false, bypasses: false };
+    const DEFAULT: Self = Self { role: Role::Service, grants: 0, lock_timeout: 0, durable: false, bypasses: false };
 
     /// The settings that the next statement needs.
     fn wanted(role: Role) -> Self {
-        Self { role, lock_timeout: server::lock_timeout_ms(), bypasses: bypass::is_requested(), ..Self::DEFAULT }
+        let grants = if role == Role::Service { 0 } else { GRANTS.get() };
+        Self {
+            role,
+            grants,
+            lock_timeout: server::lock_timeout_ms(),
+            bypasses: bypass::is_requested(),
+            ..Self::DEFAULT
+        }
     }
 }
 
@@ -73,7 +93,7 @@ impl SessionState {
 
     fn change(&mut self, to: Settings) -> Vec<CString> {
         let mut steps = Vec::new();
-        if self.confirmed.is_none_or(|from| from.role != to.role) {
+        if self.confirmed.is_none_or(|from| (from.role, from.grants) != (to.role, to.grants)) {
             steps.push(match to.role {
                 Role::Service => "SET ROLE NONE".to_owned(),
                 // The shard refuses the name of a dropped role.

@@ -4,7 +4,8 @@ import sys
 
 import bson
 import pymongo
-from bson import Int64, ObjectId, encode
+from bson import SON, Int64, ObjectId, encode
+from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo import ReturnDocument, UpdateOne
 
@@ -105,6 +106,138 @@ def projections():
             {"_id": 5, "b": Int64(5), "count": 5, "zz": whole["a"], "A": {"b": Int64(5), "a": 5}})
 
 
+WHOLE = DOCUMENTS[5]
+LITERAL = {"b": {"y": Int64(1), "x": 2}, "a": [{"d": 1, "c": 2}]}
+FIELDS = [{"k": "b", "v": LITERAL["b"]}, {"k": "a", "v": LITERAL["a"]}]
+# Expressions, and their values for the sixth document.
+EXPRESSIONS = [
+    ({"$literal": LITERAL}, LITERAL),
+    ({"b": "$_id", "a": {"d": "$b", "c": {"$literal": LITERAL}}}, {"b": 5, "a": {"d": Int64(5), "c": LITERAL}}),
+    ({"b": {"$add": ["$_id", Int64(1)]}, "a": [Int64(1), 1]}, {"b": Int64(6), "a": [Int64(1), 1]}),
+    ([LITERAL, "$a"], [LITERAL, WHOLE["a"]]),
+    ({"$mergeObjects": [LITERAL, {"B": 1, "A": 2}]}, {**LITERAL, "B": 1, "A": 2}),
+    ({"$mergeObjects": ["$a", {"B": 1, "A": 2}]}, {**WHOLE["a"], "B": 1, "A": 2}),
+    ({"$arrayToObject": {"$literal": [["b", LITERAL], ["a", 2]]}}, {"b": LITERAL, "a": 2}),
+    ({"$objectToArray": {"$literal": LITERAL}}, FIELDS),
+    ({"$objectToArray": LITERAL}, FIELDS),
+    ({"$objectToArray": "$a"}, [{"k": name, "v": value} for name, value in WHOLE["a"].items()]),
+    ({"$arrayToObject": {"$objectToArray": "$a"}}, WHOLE["a"]),
+    ({"$setField": {"field": "A", "input": LITERAL, "value": LITERAL}}, {**LITERAL, "A": LITERAL}),
+    ({"$setField": {"field": "A", "input": "$a", "value": 1}}, {**WHOLE["a"], "A": 1}),
+    ({"$unsetField": {"field": "x", "input": "$a"}}, {"y": 1, "list": WHOLE["a"]["list"]}),
+    ({"$getField": {"field": "A", "input": {"A": LITERAL}}}, LITERAL),
+    ({"$cond": [{"$gt": ["$_id", 0]}, LITERAL, None]}, LITERAL),
+    ({"$ifNull": ["$none", {"$literal": LITERAL}]}, LITERAL),
+    ({"$switch": {"branches": [{"case": {"$eq": ["$_id", 5]}, "then": LITERAL}], "default": "$a"}}, LITERAL),
+    ({"$let": {"vars": {"v": {"b": "$_id", "a": 1}}, "in": ["$$v", "$$v.b"]}}, [{"b": 5, "a": 1}, 5]),
+    ({"$map": {"input": [LITERAL], "in": {"b": "$$this", "a": 1}}}, [{"b": LITERAL, "a": 1}]),
+    ({"$filter": {"input": [LITERAL], "cond": True}}, [LITERAL]),
+    ({"$reduce": {"input": [1, 2], "initialValue": LITERAL, "in": {"$mergeObjects": ["$$value", {"A": "$$this"}]}}}, {**LITERAL, "A": 2}),
+    ({"$setUnion": [[LITERAL], "$none.x"]}, None),
+    ({"$setUnion": [[LITERAL], [LITERAL]]}, [LITERAL]),
+    ({"$concatArrays": [[LITERAL], "$a.x"]}, [LITERAL, *WHOLE["a"]["x"]]),
+    ({"$sortArray": {"input": [LITERAL], "sortBy": {"b": 1}}}, [LITERAL]),
+    ({"$max": [LITERAL, 1]}, LITERAL),
+    ({"$first": [[LITERAL]]}, LITERAL),
+    ({"$zip": {"inputs": [[LITERAL], ["$a"]]}}, [[LITERAL, WHOLE["a"]]]),
+    ("$$ROOT", WHOLE),
+    ("$$v", LITERAL),
+]
+
+
+def literals():
+    """Expressions and literals, in every place and by every way of reading."""
+    wrong = []
+
+    def check(found, expected, what):
+        found = [bson.decode(one.raw, CodecOptions(document_class=SON)) for one in found if one.get("_id") in (5, None, {"k": 5})]
+        if len(found) != 1:
+            wrong.append((what, len(found)))
+        for name, value in found[0].items() if found else ():
+            if encode({"v": value}) != encode({"v": expected.get(name)}):
+                wrong.append((what, name, value, expected.get(name)))
+        if found and list(found[0]) != list(expected):
+            wrong.append((what, list(found[0]), list(expected)))
+
+    variables = {"v": {"$literal": LITERAL}}
+    # Fields in another order than jsonb's.
+    named = {f"e{len(EXPRESSIONS) - at}": one for at, one in enumerate(EXPRESSIONS)}
+    projection = {name: expression for name, (expression, _) in named.items()}
+    values = {name: value for name, (_, value) in named.items()}
+    expected = {"_id": 5, **values}
+    for condition in [{"_id": 5}, {"count": 5}, {"count": {"$gt": 4, "$lt": 6}}, {"$expr": {"$eq": ["$count", 5]}}, {"_id": {"$lt": 290}}]:
+        for options in ({}, {"sort": [("count", 1)]}, {"sort": [("zone", 1), ("_id", 1)]}, {"sort": [("_id", 1)], "batch_size": 2}):
+            check(orders.find(condition, projection, let=variables, **options), expected, ("find", condition, options))
+        first = [{"$match": condition}]
+        for stage in (
+            [{"$project": projection}],
+            [{"$set": projection}, {"$project": dict.fromkeys(projection, 1)}],
+            [{"$replaceWith": {"_id": "$_id", **projection}}],
+            [{"$sort": {"_id": 1}}, {"$setWindowFields": {"sortBy": {"_id": 1}, "output": {
+                name: {"$last": {"v": expression}, "window": {"documents": ["current", "current"]}} for name, expression in projection.items()}}},
+             {"$project": {name: f"${name}.v" for name in projection}}],
+            [{"$unionWith": {"coll": "orders", "pipeline": [{"$match": {"_id": 5}}, {"$project": projection}]}}, {"$match": {"zone": None}}],
+        ):
+            check(orders.aggregate(first + stage, let=variables), expected, (condition, stage[-1]))
+        made = {name: {"b": expression, "a": 1} for name, expression in projection.items()}
+        for accumulator in ("$first", "$max", "$push", "$addToSet"):
+            shape = (lambda value: [value]) if accumulator in ("$push", "$addToSet") else (lambda value: value)
+            grouped = {"_id": "$_id", **{name: {accumulator: value} for name, value in made.items()}}
+            # A missing value would be left out.
+            wanted = {"_id": 5, **{name: shape({"b": value, "a": 1}) for name, value in values.items()}}
+            check(orders.aggregate([*first, {"$group": grouped}], let=variables), wanted, (accumulator, condition))
+        keys = {"_id": {"k": "$_id", **projection}}
+        found = [one for one in orders.aggregate([*first, {"$group": keys}], let=variables) if one["_id"]["k"] == 5]
+        if len(found) != 1 or bytes(found[0].raw) != encode({"_id": {"k": 5, **values}}):
+            wrong.append(("key", condition, list(map(dict, found))))
+    found = orders.find_one_and_update({"_id": 5}, {"$set": {"count": 5}}, projection, let=variables)
+    check([found], expected, "findAndModify")
+    facet = orders.aggregate([{"$match": {"_id": 5}}, {"$facet": {"f": [{"$project": projection}]}}, {"$replaceWith": {"$first": "$f"}}], let=variables)
+    check(facet, expected, "facet")
+    lookup = {"from": "orders", "let": {"k": "$_id", "v": {"$literal": LITERAL}}, "as": "l", "pipeline": [
+        {"$match": {"$expr": {"$eq": ["$_id", "$$k"]}}}, {"$project": projection}]}
+    check(orders.aggregate([{"$match": {"_id": 5}}, {"$lookup": lookup}, {"$replaceWith": {"$first": "$l"}}]), expected, "lookup")
+    check(orders.aggregate([{"$match": {"_id": {"$lt": 9}}}, {"$lookup": lookup}, {"$replaceWith": {"$first": "$l"}}]), expected, "lookup of several")
+    # A view has no variables.
+    last = next(name for name, expression in projection.items() if expression == "$$v")
+    bound = {name: expression for name, expression in projection.items() if name != last}
+    expected = {name: value for name, value in expected.items() if name != last}
+    for name, stages, projected in (("seen", [{"$project": bound}], None), ("whole", [], bound)):
+        db.command("create", name, viewOn="orders", pipeline=stages)
+        for condition in ({"_id": 5}, {"_id": {"$lt": 290}}):
+            check(db[name].find(condition, projected), expected, (name, condition))
+    # Where the order of fields decides.
+    for condition in (
+        {"$eq": [{"$objectToArray": {"$literal": LITERAL}}, FIELDS]},
+        {"$eq": [{"$first": [{"$objectToArray": "$a"}]}, {"k": "y", "v": 1}]},
+        {"$eq": [{"$objectToArray": "$$v"}, FIELDS]},
+        {"$eq": [{"$objectToArray": {"$mergeObjects": ["$a", {"B": 1, "A": 2}]}}, {"$concatArrays": [{"$objectToArray": "$a"}, [{"k": "B", "v": 1}, {"k": "A", "v": 2}]]}]},
+    ):
+        for narrow in ({}, {"_id": 5}, {"count": 5}):
+            filter = {**narrow, "$expr": condition}
+            for found in (orders.find(filter, let=variables), orders.aggregate([{"$match": filter}], let=variables)):
+                if len(list(found)) != (1 if narrow else 300):
+                    wrong.append(filter)
+    # Where the type of an integer decides.
+    is_long = {"$expr": {"$eq": [{"$type": {"$add": ["$_id", Int64(1)]}}, "long"]}}
+    for condition in (is_long, {"$or": [{"_id": 4}, is_long]}, {"$and": [{"a.y": Int64(1)}, {"$nor": [{"$expr": {"$ne": [{"$type": Int64(1)}, "long"]}}]}]}):
+        filter = {"_id": 5, **condition}
+        if len(list(orders.find(filter))) != 1 or orders.distinct("_id", filter) != [5] or orders.update_one(filter, {"$set": {"zone": "z"}}).matched_count != 1:
+            wrong.append(filter)
+    db.other.insert_one({"_id": 5})
+    if db.other.delete_one({"_id": 5, **is_long}).deleted_count != 1:
+        wrong.append("delete")
+    # Positions and conditions may be 64-bit integers, too.
+    found = orders.find_one({"_id": 5}, {"_id": Int64(0), "zone": Int64(1), "a.list": {"$slice": [Int64(1), Int64(1)]}})
+    if bytes(found.raw) != encode({"zone": "z", "a": {"list": [2]}}):
+        wrong.append(found)
+    db.other.insert_one({"_id": 6, "b": [1, {"d": [Int64(7), 8]}]})
+    found = db.other.find_one({"_id": 6}, {"_id": 0, "b": {"$elemMatch": {"d": {"$size": Int64(2)}}}})
+    if bytes(found.raw) != encode({"b": [{"d": [Int64(7), 8]}]}):
+        wrong.append(found)
+    assert not wrong, "\n".join(map(str, [len(wrong), *wrong]))
+
+
 def stages():
     def last(stages, expected):
         *_, found = orders.aggregate([{"$match": {"_id": {"$lte": 5}}}, {"$sort": {"_id": 1}}, *stages])
@@ -184,6 +317,7 @@ if len(sys.argv) == 3:
     inserts()
     updates()
     projections()
+    literals()
     stages()
     results()
     sinks()

@@ -113,6 +113,10 @@ enum Longs {
     InUpdate,
     /// a filter, whose equalities an upsert stores
     InFilter,
+    /// a filter whose values are not stored, or a part of one: it may have `$expr`
+    InSearch,
+    /// a find's projection: conditions and positions beside expressions
+    InProjection,
     Everywhere,
     Nowhere,
 }
@@ -128,8 +132,13 @@ impl Longs {
             Self::InCommand if name == "update" && kind == DOCUMENT => Self::InUpdate,
             Self::InCommand if name == "update" => Self::Everywhere,
             Self::InCommand if name == "query" => Self::InFilter,
+            Self::InCommand if matches!(name, "filter" | "deletes") => Self::InSearch,
+            Self::InCommand if matches!(name, "projection" | "fields") => Self::InProjection,
             Self::InOperation if matches!(name, "q" | "filter") => Self::InFilter,
+            Self::InFilter | Self::InSearch if name == "$expr" => Self::Everywhere,
             Self::InFilter if !name.starts_with('$') || matches!(name, "$and" | "$eq") => Self::InFilter,
+            Self::InFilter | Self::InSearch => Self::InSearch,
+            Self::InProjection if !matches!(name, "$slice" | "$elemMatch") => Self::InProjection,
             Self::InOperation if matches!(name, "u" | "updateMods") && kind == DOCUMENT => Self::InUpdate,
             Self::InOperation if matches!(name, "u" | "updateMods" | "document" | "c" | "constants") => {
                 Self::Everywhere
@@ -161,7 +170,9 @@ impl<B: Builder> Target for Plain<B> {
     fn scalar(self, value: Value) -> B::Output {
         self.builder.scalar(match value {
             Value::String(text) => Json::String(text),
-            value if matches!(self.longs, Longs::Everywhere | Longs::InFilter) => to_typed_json(&value),
+            value if matches!(self.longs, Longs::Everywhere | Longs::InFilter | Longs::InProjection) => {
+                to_typed_json(&value)
+            }
             value => to_json(&value),
         })
     }

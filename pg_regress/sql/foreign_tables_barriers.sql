@@ -1,0 +1,109 @@
+-- The conditions of a view with security_barrier, wherever they stand in its definition, hide rows with values that do not fit from the view's readers.
+SELECT docshard.insert_many('fb.c', ARRAY['{"_id": 1, "v": [1]}', '{"_id": 2, "v": [2]}', '{"_id": 3, "v": 3}', '{"_id": 4, "v": 4}', '{"_id": 5, "v": 50}', '{"_id": "x", "v": 6}', '{"_id": 7, "v": 7, "ok": true}', '{"_id": 8, "v": "8", "ok": [true]}']::jsonb[]) -> 'insertedCount' AS inserted;
+CREATE SCHEMA fb;
+CREATE SCHEMA fp;
+CREATE FOREIGN TABLE fb.c (_id int, v int, ok boolean) SERVER docshard OPTIONS (namespace 'fb.c');
+CREATE TABLE fb.l AS SELECT k FROM generate_series(1, 9) k;
+-- The same as plain tables, where NULL stands for a value that does not fit: a condition is not true for it either.
+CREATE TABLE fp.c (_id int, v int, ok boolean);
+INSERT INTO fp.c VALUES (1, NULL, NULL), (2, NULL, NULL), (3, 3, NULL), (4, 4, NULL), (5, 50, NULL), (NULL, 6, NULL), (7, 7, true), (8, NULL, NULL);
+CREATE TABLE fp.l AS TABLE fb.l;
+ANALYZE fb.l;
+ANALYZE fp.l;
+CREATE ROLE regress_docshard_fb;
+GRANT USAGE ON SCHEMA fb, fp TO regress_docshard_fb;
+CREATE FUNCTION fb.small(n int) RETURNS boolean LANGUAGE sql IMMUTABLE RETURN n < 10;
+-- What the reader of a view sees by each kind of join. If the same view of plain tables shows something else, both.
+CREATE FUNCTION fb.seen(definition text, statement text DEFAULT 'SELECT * FROM w') RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+  side text;
+  off text;
+  found text;
+  plain text[];
+  seen text[];
+BEGIN
+  FOREACH side IN ARRAY ARRAY['fp', 'fb'] LOOP
+    PERFORM set_config('search_path', side || ', public', true);
+    EXECUTE 'CREATE VIEW w WITH (security_barrier) AS ' || definition;
+    GRANT SELECT ON w TO regress_docshard_fb;
+    SET LOCAL ROLE regress_docshard_fb;
+    FOREACH off IN ARRAY ARRAY['hashjoin', 'mergejoin', 'nestloop'] LOOP
+      PERFORM set_config('enable_' || off, 'off', true);
+      BEGIN
+        EXECUTE format('SELECT string_agg(t::text, '' '' ORDER BY t) FROM (%s) t', statement) INTO found;
+      EXCEPTION WHEN OTHERS THEN
+        found := sqlstate || ' ' || replace(sqlerrm, ' of the foreign table "c"', '');
+      END;
+      PERFORM set_config('enable_' || off, 'on', true);
+      IF seen IS NULL OR found <> ALL (seen) THEN
+        seen := seen || found;
+      END IF;
+    END LOOP;
+    RESET ROLE;
+    EXECUTE 'DROP VIEW w';
+    IF side = 'fp' THEN
+      plain := seen;
+      seen := NULL;
+    END IF;
+  END LOOP;
+  RETURN CASE WHEN plain = seen AND cardinality(seen) = 1 THEN seen[1] ELSE format('plain: %s; foreign: %s', plain, seen) END;
+END $$;
+SELECT fb.seen('SELECT l.k, c.v FROM l JOIN c ON c._id = l.k AND c.v < 10');
+SELECT fb.seen('SELECT l.k, c.v FROM l JOIN c ON c._id = l.k WHERE c.v < 10');
+SELECT fb.seen('SELECT l.k, c.v FROM l, c WHERE c._id = l.k AND NOT (c.v >= 10 OR c.v < 0)');
+SELECT fb.seen('SELECT l.k, c.v FROM l LEFT JOIN c ON c._id = l.k AND c.v < 10');
+SELECT fb.seen('SELECT l.k, c.v FROM c RIGHT JOIN l ON c._id = l.k AND c.v < 10', 'SELECT * FROM w WHERE v = 3');
+SELECT fb.seen('SELECT l.k, c.v FROM l JOIN c ON c._id = l.k AND c.ok');
+SELECT fb.seen('SELECT l.k, c.v FROM l JOIN c ON c._id = l.k AND (c.ok = true OR c.v = 4)');
+SELECT fb.seen('SELECT l.k, c.v FROM l JOIN c ON c._id = l.k AND c.v = 3', 'SELECT * FROM w WHERE v = 3 AND k = 3');
+SELECT fb.seen('SELECT l.k, c.v FROM l JOIN c ON c._id = l.k AND fb.small(c.v)', 'SELECT * FROM w WHERE k > 3');
+SELECT fb.seen('SELECT _id, v FROM c WHERE fb.small(v)', 'SELECT v FROM w WHERE v > 3');
+-- A condition of a left join's ON selects no rows of the left table, one of a full join none, nor one that is true for NULLs of a left join: a value that does not fit stays an error.
+SELECT fb.seen('SELECT c._id, l.k FROM c LEFT JOIN l ON l.k = c._id AND c.v < 10');
+SELECT fb.seen('SELECT c._id, l.k FROM c LEFT JOIN l ON l.k = c._id WHERE c.v < 5');
+SELECT fb.seen('SELECT c.v, l.k FROM c FULL JOIN l ON l.k = c._id AND c.v < 10');
+SELECT fb.seen('SELECT l.k, c.v FROM l LEFT JOIN c ON c._id = l.k WHERE c.v < 10 OR c.v IS NULL');
+-- Conditions of sub-queries, which the planner pulls up or plans apart.
+SELECT fb.seen('SELECT l.k, s.v FROM l JOIN (SELECT _id, v FROM c WHERE v < 10) s ON s._id = l.k');
+SELECT fb.seen('SELECT l.k, s.v FROM l LEFT JOIN (SELECT _id, v FROM c WHERE v < 10) s ON s._id = l.k AND s.v > 3', 'SELECT * FROM w WHERE k < 6');
+SELECT fb.seen('SELECT l.k, s.v FROM l JOIN (SELECT _id, v FROM c WHERE v < 10 AND _id > 0 OFFSET 0) s ON s._id = l.k', 'SELECT * FROM w WHERE k > 3');
+SELECT fb.seen('SELECT l.k, s.v FROM l JOIN (SELECT _id, max(v) AS v FROM c WHERE v < 10 GROUP BY _id HAVING _id > 2) s ON s._id = l.k');
+SELECT fb.seen('SELECT l.k, s.n FROM l JOIN (SELECT v, count(*) AS n FROM c GROUP BY v) s ON s.v = l.k AND s.v < 10');
+SELECT fb.seen('SELECT v FROM (SELECT DISTINCT v FROM c) s WHERE v < 10');
+SELECT fb.seen('SELECT v FROM c WHERE v < 5 UNION ALL SELECT v FROM c WHERE v > 6 AND v < 10', 'SELECT * FROM w WHERE v > 3');
+SELECT fb.seen('WITH s AS (SELECT * FROM c WHERE v < 10), t AS MATERIALIZED (SELECT * FROM c WHERE v < 5) SELECT s.v FROM s JOIN t ON s.v = t.v');
+SELECT fb.seen('SELECT l.k, s.v FROM l, LATERAL (SELECT v FROM c WHERE c._id = l.k AND c.v < 10 LIMIT 1) s');
+SELECT fb.seen('SELECT a.v, b.v AS w FROM c a JOIN c b ON a._id = b._id AND a.v < 10 AND b.v > 3');
+SELECT fb.seen('SELECT l.k FROM l WHERE EXISTS (SELECT FROM c WHERE c._id = l.k AND c.v < 10)');
+SELECT fb.seen('SELECT l.k FROM l WHERE l.k IN (SELECT c.v FROM c WHERE c.v < 10)', 'SELECT * FROM w WHERE k < 5');
+-- Where a hidden row would make another one visible, the value stays an error.
+SELECT fb.seen('SELECT l.k FROM l WHERE NOT EXISTS (SELECT FROM c WHERE c._id = l.k AND c.v < 10)');
+SELECT fb.seen('SELECT l.k FROM l LEFT JOIN c ON c._id = l.k AND c.v < 10 WHERE c._id IS NULL');
+SELECT fb.seen('SELECT l.k FROM l WHERE l.k NOT IN (SELECT c.v FROM c WHERE c.v < 10)');
+SELECT fb.seen('SELECT k FROM l EXCEPT SELECT v FROM c WHERE v < 10');
+-- Two views in one statement, a view of another one, and what a reader adds.
+SELECT fb.seen('SELECT _id, v FROM c WHERE v < 5', 'SELECT a.v FROM w a JOIN w b ON a._id = b._id AND b.v > 3');
+SELECT fb.seen('SELECT _id, v, v < 5 AS low FROM c WHERE v < 10', 'SELECT v FROM w WHERE NOT low AND v > 0');
+-- Only the view's own conditions go to the shards, if one of them is evaluated at the router.
+CREATE VIEW fb.w WITH (security_barrier) AS SELECT l.k, s.v FROM fb.l JOIN (SELECT _id, v FROM fb.c WHERE v % 2 = 1) s ON s._id = l.k AND s.v < 10;
+CREATE VIEW fb.o WITH (security_barrier) AS SELECT * FROM fb.w WHERE v > 3;
+SET enable_nestloop = off;
+EXPLAIN (COSTS OFF) SELECT * FROM fb.w WHERE v <> 7;
+EXPLAIN (COSTS OFF) SELECT * FROM fb.o WHERE v <> 7;
+EXPLAIN (COSTS OFF) SELECT * FROM fb.w a, fb.o b WHERE a.v = 7 AND b.v = 7;
+EXPLAIN (COSTS OFF) SELECT * FROM (SELECT _id, v FROM fb.c WHERE v % 2 = 1) s, fb.w WHERE s.v < 9;
+RESET enable_nestloop;
+GRANT SELECT ON fb.w TO regress_docshard_fb;
+SET ROLE regress_docshard_fb;
+PREPARE named (int) AS SELECT * FROM fb.w WHERE v > $1;
+SET plan_cache_mode = force_generic_plan;
+EXECUTE named(2);
+EXECUTE named(4);
+RESET plan_cache_mode;
+DEALLOCATE named;
+RESET ROLE;
+DROP OWNED BY regress_docshard_fb;
+DROP ROLE regress_docshard_fb;
+SET client_min_messages = warning;
+DROP SCHEMA fb, fp CASCADE;
+SELECT docshard.drop_database('fb');
