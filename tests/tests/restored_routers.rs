@@ -567,6 +567,36 @@ fn a_change_of_layout_that_the_backup_has_only_a_part_of_is_left_to_the_administ
     assert_eq!(documents(), before);
 }
 
+/// The backup is from before a change of layout: the shards have only a table that it does not know.
+#[test]
+fn a_router_that_lacks_a_change_of_layout_says_so() {
+    let mut cluster = cluster(2);
+    // The counters would show that the catalog is older.
+    cluster.router.psql("SELECT docshard.set_setting('shard_count_interval_ms', '60000')");
+    let backup = cluster.router.backup();
+    cluster.router.psql(&format!("SELECT docshard.unshard_collection('{NS}', 'shard1')"));
+    cluster.router.restore(backup);
+    let query = format!("SELECT docshard.count_documents('{NS}')");
+    let error = cluster.router.client().query(&query, &[]).expect_err("the table is gone");
+    let error = error.as_db_error().expect("an error of the server");
+    let (message, hint) = (error.message(), error.hint().unwrap_or_default());
+    assert!(message.contains("the catalog has lost its last commits"), "{error:?}");
+    assert!(
+        message.contains("docshard_data.c2 on shard \"shard1\"") && !message.contains("shard0\" has lost"),
+        "{error:?}"
+    );
+    assert!(hint.contains("list_orphaned_relations") && !hint.contains("adopt"), "{error:?}");
+    let of_health = "SELECT coalesce(error, '') FROM docshard.health WHERE shard = 'shard0'";
+    let shown: String = cluster.router.value(of_health);
+    assert!(shown.contains("the catalog has lost its last commits"), "{shown}");
+    let repairs = "SELECT count(*), count(repair) FROM docshard.check_metadata_consistency()";
+    let row = cluster.router.client().query_one(repairs, &[]).expect("findings");
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (2, 0));
+    recover(&cluster);
+    assert_eq!(cluster.shards[1].value::<i64>("SELECT count(*) FROM docshard_data.c2"), 6);
+    assert!(orphans(&cluster).contains("c2"));
+}
+
 /// Accepting shards makes no router of a copy: only a take-over compares its catalog with the shards.
 #[test]
 fn an_old_copy_does_not_become_the_router_by_accepting_shards() {
