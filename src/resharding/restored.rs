@@ -57,7 +57,7 @@ pub(super) fn complete(row: &Resharding) -> Result<bool> {
         ));
     }
     let details = json!({"resharding": row.id, "decidedBy": "a former router"});
-    change::log(&row.command, Some(&row.namespace), &details)?;
+    change::log(&format!("{}.end", row.command), Some(&row.namespace), &details)?;
     Ok(true)
 }
 

@@ -11,6 +11,7 @@
 
 use super::collection::{Options, insert_row, lay_out};
 use super::rename::move_rights;
+pub use super::sharding::needs_index;
 use super::sharding::{self, ShardOptions};
 use super::{databases, namespace, zones};
 use crate::catalog::cluster::access;
@@ -118,12 +119,15 @@ pub fn check(of: &Collection, key: &KeyPattern, unique: bool) -> Result<()> {
     sharding::has_index_or_place(of, key, &options).map(drop)
 }
 
-/// True if an index of the collection serves a shard key.
+/// Refuses a shard key that no index of the collection serves.
 ///
 /// # Errors
-/// Those of [`check`].
-pub fn has_index(of: &Collection, key: &KeyPattern, unique: bool) -> Result<bool> {
-    sharding::has_index_or_place(of, key, &ShardOptions { unique, ..ShardOptions::default() })
+/// `InvalidOptions`; those of [`check`].
+pub fn require_index(of: &Collection, key: &KeyPattern, unique: bool) -> Result<()> {
+    match sharding::has_index_or_place(of, key, &ShardOptions { unique, ..ShardOptions::default() })? {
+        true => Ok(()),
+        false => Err(sharding::no_index(&of.namespace, Some(of), key)),
+    }
 }
 
 /// A copy, without documents.
