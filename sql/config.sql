@@ -45,17 +45,22 @@ SELECT d.name COLLATE "C" AS position, NULL::text AS ns,
        pg_catalog.jsonb_build_object('_id', d.name, 'primary', s.name, 'partitioned', d.partitioned) AS doc
   FROM docshard_catalog.databases d JOIN docshard_catalog.shards s ON s.id = d.primary_shard;
 
+-- An unsharded collection is in config.collections and config.chunks while it is not on its database's primary shard.
 CREATE VIEW docshard_internal.config_collections AS
 SELECT c.namespace COLLATE "C" AS position, c.namespace AS ns,
        pg_catalog.jsonb_build_object(
-         '_id', c.namespace, 'key', c.key::jsonb, 'unique', c.is_unique, 'noBalance', NOT c.balance, 'dropped', false,
+         '_id', c.namespace, 'key', coalesce(c.key::jsonb, '{"_id": 1}'), 'unique', c.is_unique, 'noBalance', NOT c.balance, 'dropped', false,
          'uuid', docshard_internal.collection_uuid(c.id, c.token),
          'lastmodEpoch', docshard_internal.config_object_id(c.created_at, c.token),
          'lastmod', docshard_internal.config_date(c.created_at),
          'timestamp', docshard_internal.config_timestamp(extract(epoch FROM c.created_at)::bigint, c.id))
        || CASE WHEN c.chunk_size_mb IS NULL THEN '{}'::jsonb
-               ELSE pg_catalog.jsonb_build_object('maxChunkSizeBytes', c.chunk_size_mb::bigint * 1048576) END AS doc
-  FROM docshard_catalog.collections c WHERE c.key IS NOT NULL;
+               ELSE pg_catalog.jsonb_build_object('maxChunkSizeBytes', c.chunk_size_mb::bigint * 1048576) END
+       || CASE WHEN c.key IS NULL THEN '{"unsplittable": true}' ELSE '{}'::jsonb END AS doc
+  FROM docshard_catalog.collections c
+ WHERE c.key IS NOT NULL
+    OR EXISTS (SELECT FROM docshard_catalog.chunks k JOIN docshard_catalog.databases d ON d.name = c.database
+                WHERE k.collection_id = c.id AND k.shard_id <> d.primary_shard);
 
 CREATE VIEW docshard_internal.config_chunks AS
 SELECT c.namespace || ' ' || pg_catalog.encode(k.min, 'hex') COLLATE "C" AS position, c.namespace AS ns,
@@ -63,15 +68,16 @@ SELECT c.namespace || ' ' || pg_catalog.encode(k.min, 'hex') COLLATE "C" AS posi
          '_id', pg_catalog.jsonb_build_object('$oid', pg_catalog.substr(
                   pg_catalog.md5(c.id || ' ' || c.token || ' ' || pg_catalog.encode(k.min, 'hex')), 1, 24)),
          'uuid', docshard_internal.collection_uuid(c.id, c.token), 'ns', c.namespace,
-         'min', docshard_internal.bound_json(c.key::text, k.min)::jsonb,
-         'max', docshard_internal.bound_json(c.key::text, k.max)::jsonb,
+         'min', CASE WHEN c.key IS NULL THEN '{"_id": {"$minKey": 1}}' ELSE docshard_internal.bound_json(c.key::text, k.min)::jsonb END,
+         'max', CASE WHEN c.key IS NULL THEN '{"_id": {"$maxKey": 1}}' ELSE docshard_internal.bound_json(c.key::text, k.max)::jsonb END,
          'shard', s.name, 'lastmod', docshard_internal.config_timestamp(k.version, 0),
          'lastmodEpoch', docshard_internal.config_object_id(c.created_at, c.token))
        || CASE WHEN k.jumbo THEN '{"jumbo": true}' ELSE '{}'::jsonb END AS doc
   FROM docshard_catalog.chunks k
   JOIN docshard_catalog.collections c ON c.id = k.collection_id
   JOIN docshard_catalog.shards s ON s.id = k.shard_id
- WHERE c.key IS NOT NULL;
+ WHERE c.key IS NOT NULL
+    OR k.shard_id <> (SELECT d.primary_shard FROM docshard_catalog.databases d WHERE d.name = c.database);
 
 CREATE VIEW docshard_internal.config_tags AS
 SELECT r.namespace || ' ' || pg_catalog.encode(r.min_key, 'hex') COLLATE "C" AS position, r.namespace AS ns,

@@ -29,7 +29,8 @@ BEGIN
         HINT = 'Repeat ALTER EXTENSION docshard UPDATE when no transaction that has used docshard is open.';
 END $$;
 
--- The database config: running moves, the balancer's last round, automerge, and what MongoDB's clients count in the changelog.
+-- The database config: unsharded collections that are not on their primary shard, running moves, the balancer's last round, automerge, and what
+-- MongoDB's clients count in the changelog.
 -- A move that has ended, or was given up, also has the entry moveChunk.from, which MongoDB's clients count.
 CREATE OR REPLACE VIEW docshard_internal.config_changelog AS
 SELECT l.id * 2 + e.n AS position, l.namespace AS ns,
@@ -42,6 +43,40 @@ SELECT l.id * 2 + e.n AS position, l.namespace AS ns,
                 UNION ALL SELECT 1, '-from', 'moveChunk.from', '{"note": "success"}' WHERE l.what = 'moveChunk'
                 UNION ALL SELECT 1, '-from', 'moveChunk.from', '{"note": "aborted"}' WHERE l.what = 'moveChunk.error')
          AS e (n, suffix, what, details);
+
+-- An unsharded collection is in config.collections and config.chunks while it is not on its database's primary shard.
+CREATE OR REPLACE VIEW docshard_internal.config_collections AS
+SELECT c.namespace COLLATE "C" AS position, c.namespace AS ns,
+       pg_catalog.jsonb_build_object(
+         '_id', c.namespace, 'key', coalesce(c.key::jsonb, '{"_id": 1}'), 'unique', c.is_unique, 'noBalance', NOT c.balance, 'dropped', false,
+         'uuid', docshard_internal.collection_uuid(c.id, c.token),
+         'lastmodEpoch', docshard_internal.config_object_id(c.created_at, c.token),
+         'lastmod', docshard_internal.config_date(c.created_at),
+         'timestamp', docshard_internal.config_timestamp(extract(epoch FROM c.created_at)::bigint, c.id))
+       || CASE WHEN c.chunk_size_mb IS NULL THEN '{}'::jsonb
+               ELSE pg_catalog.jsonb_build_object('maxChunkSizeBytes', c.chunk_size_mb::bigint * 1048576) END
+       || CASE WHEN c.key IS NULL THEN '{"unsplittable": true}' ELSE '{}'::jsonb END AS doc
+  FROM docshard_catalog.collections c
+ WHERE c.key IS NOT NULL
+    OR EXISTS (SELECT FROM docshard_catalog.chunks k JOIN docshard_catalog.databases d ON d.name = c.database
+                WHERE k.collection_id = c.id AND k.shard_id <> d.primary_shard);
+
+CREATE OR REPLACE VIEW docshard_internal.config_chunks AS
+SELECT c.namespace || ' ' || pg_catalog.encode(k.min, 'hex') COLLATE "C" AS position, c.namespace AS ns,
+       pg_catalog.jsonb_build_object(
+         '_id', pg_catalog.jsonb_build_object('$oid', pg_catalog.substr(
+                  pg_catalog.md5(c.id || ' ' || c.token || ' ' || pg_catalog.encode(k.min, 'hex')), 1, 24)),
+         'uuid', docshard_internal.collection_uuid(c.id, c.token), 'ns', c.namespace,
+         'min', CASE WHEN c.key IS NULL THEN '{"_id": {"$minKey": 1}}' ELSE docshard_internal.bound_json(c.key::text, k.min)::jsonb END,
+         'max', CASE WHEN c.key IS NULL THEN '{"_id": {"$maxKey": 1}}' ELSE docshard_internal.bound_json(c.key::text, k.max)::jsonb END,
+         'shard', s.name, 'lastmod', docshard_internal.config_timestamp(k.version, 0),
+         'lastmodEpoch', docshard_internal.config_object_id(c.created_at, c.token))
+       || CASE WHEN k.jumbo THEN '{"jumbo": true}' ELSE '{}'::jsonb END AS doc
+  FROM docshard_catalog.chunks k
+  JOIN docshard_catalog.collections c ON c.id = k.collection_id
+  JOIN docshard_catalog.shards s ON s.id = k.shard_id
+ WHERE c.key IS NOT NULL
+    OR k.shard_id <> (SELECT d.primary_shard FROM docshard_catalog.databases d WHERE d.name = c.database);
 
 -- The last round of the balancer.
 CREATE VIEW docshard_internal.config_actionlog AS
@@ -294,9 +329,11 @@ BEGIN
     END LOOP;
 END $$;
 
--- The epoch of this router at a shard that has reported one which a take-over did not follow.
-ALTER TABLE docshard_catalog.migrations ADD COLUMN server_started_at timestamptz NOT NULL DEFAULT pg_catalog.pg_postmaster_start_time();
+-- Which server has begun a move that was begun before is not known: it is judged as that of another one.
+ALTER TABLE docshard_catalog.migrations ADD COLUMN server_started_at timestamptz NOT NULL DEFAULT '-infinity';
+ALTER TABLE docshard_catalog.migrations ALTER COLUMN server_started_at SET DEFAULT pg_catalog.pg_postmaster_start_time();
 COMMENT ON COLUMN docshard_catalog.migrations.server_started_at IS 'the start of the server whose process moves the chunk: another one may lack the decision';
+-- The epoch of this router at a shard that has reported one which a take-over did not follow.
 ALTER TABLE docshard_catalog.contacts ADD COLUMN epoch bigint;
 COMMENT ON COLUMN docshard_catalog.contacts.epoch IS 'the epoch of this router at the shard, if it is higher than that of docshard_catalog.cluster: the shard had reported one that was not followed';
 

@@ -16,6 +16,10 @@ SELECT run('admin', '{"top": 1}');
 SELECT run('admin', '{"createSearchIndexes": "c", "indexes": [{"definition": {}}]}');
 SELECT jsonb_array_length(run('admin', '{"currentOp": 1, "$ownOps": true}') -> 'inprog') > 0 AS operations;
 SELECT string_agg(name, ' ' ORDER BY name) AS fields FROM (SELECT DISTINCT jsonb_object_keys(operation) AS name FROM docshard.aggregate('admin.$cmd.aggregate', '[{"$currentOp": {"allUsers": false}}, {"$match": {"active": true}}]') AS operation) AS f WHERE name NOT IN ('client', 'appName');
+-- Other fields are a filter.
+SELECT run('admin', '{"currentOp": 1, "type": "op", "ns": "srv.none"}'), jsonb_array_length(run('admin', '{"currentOp": 1, "active": true, "op": {"$in": ["command"]}}') -> 'inprog') > 0 AS active,
+       run('admin', '{"currentOp": 1, "ns": {"$nope": 1}}') ->> 'codeName' AS operator;
+SELECT string_agg(name, ' ' ORDER BY name) AS statistics FROM jsonb_object_keys(run('srv', '{"serverStatus": 1}') #> '{shardingStatistics,unshardCollection}') AS name;
 SELECT run('admin', '{"killOp": 1, "op": 999999999}'), run('admin', '{"killOp": 1, "op": "x"}') ->> 'codeName' AS text, run('admin', '{"killOp": 1}') ->> 'codeName' AS none;
 
 -- Stages that describe the cluster.
@@ -32,6 +36,8 @@ SELECT run('srv', '{"aggregate": 1, "pipeline": [{"$shardedDataDistribution": {}
 
 -- Draining.
 SELECT run('admin', '{"shardDrainingStatus": "shard1"}') ->> 'codeName' AS idle, run('admin', '{"commitShardRemoval": "shard1"}') ->> 'codeName' AS not_draining, run('admin', '{"startShardDraining": "none"}') ->> 'codeName' AS missing;
+SELECT run('srv', '{"checkMetadataConsistency": "s", "dbMetadataLockMaxTimeMS": 10}') #> '{cursor,firstBatch}' AS found;
+SELECT run('srv', '{"create": "engine", "storageEngine": {}}'), run('srv', '{"create": "images", "changeStreamPreAndPostImages": {"enabled": true}}') ->> 'codeName' AS images;
 SELECT run('admin', '{"startShardDraining": "shard1"}'), run('admin', '{"startShardDraining": "shard1"}');
 SELECT run('admin', '{"shardDrainingStatus": "shard1"}') -> 'ok' AS status, run('admin', '{"shardDrainingStatus": 1}') #> '{drainingShards,0,shard}' AS shard;
 SELECT run('admin', '{"listShards": 1, "filter": {"draining": true}}') #> '{shards,0,_id}' AS draining;

@@ -35,4 +35,15 @@ SELECT docshard.create_index('shc.range', '{"email": 1}', '{"unique": true}');
 SELECT docshard.create_index('shc.hashed', '{"user": 1}', '{"unique": true}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.create_index('shc.range', '{"name": 1, "email": 1}', '{"unique": true}');
+-- A unique index that the key does not begin is refused for an empty collection, too; and no index may have to be created implicitly.
+SELECT docshard.create_collection('shc.empty') -> 'ok' AS ok;
+SELECT docshard.create_index('shc.empty', '{"old": 1, "a": 1}', '{"unique": true}');
+SELECT docshard.shard_collection('shc.empty', '{"a": 1}');
+SELECT docshard.drop_index('shc.empty', 'old_1_a_1');
+SELECT docshard.create_index('shc.empty', '{"a": 1, "b": 1}', '{"sparse": true}');
+SELECT docshard.shard_collection('shc.empty', '{"a": 1}', '{"implicitlyCreateIndex": false}');
+SELECT docshard.create_index('shc.empty', '{"a": 1}');
+SELECT docshard.shard_collection('shc.empty', '{"a": 1}', '{"implicitlyCreateIndex": false}') -> 'ok' AS ok;
+SELECT docshard.shard_collection('shc.none', '{"a": 1}', '{"implicitlyCreateIndex": false}');
+SELECT docshard.shard_collection('shc.none', '{"a": "hashed"}', '{"implicitlyCreateIndex": false}') -> 'ok' AS ok;
 SELECT docshard.drop_database('shc');

@@ -5,6 +5,9 @@ SELECT docshard.analyze_shard_key('adv.events', '{"country": 1}', '{"sampleRate"
 SELECT docshard.analyze_shard_key('adv.events', '{"_id": 1}') #> '{keyCharacteristics,monotonicity}' AS id;
 SELECT docshard.analyze_shard_key('adv.events', '{"_id": "hashed"}') #> '{keyCharacteristics,monotonicity}' AS hashed;
 SELECT docshard.analyze_shard_key('adv.events', '{"month": 1, "user": 1}') -> 'readDistribution' AS reads;
+SELECT docshard.analyze_shard_key('adv.events', '{"nothing": 1}') #> '{keyCharacteristics,monotonicity}' AS constant;
+-- At least one document is read.
+SELECT docshard.analyze_shard_key('adv.events', '{"country": 1}', '{"sampleRate": 1e-300}') #> '{keyCharacteristics,numDocsTotal}' AS total;
 
 -- Under another key.
 SELECT e -> 'shardKey' AS key, e ->> 'stage' AS stage, (e -> 'keyBounds')::jsonb AS bounds, e -> 'targetedChunks' AS chunks, e -> 'assumed' AS assumed, e -> 'shards' AS shards
@@ -38,7 +41,8 @@ SELECT pg_temp.failed('SELECT docshard.' || call) FROM (VALUES
   ('analyze_shard_key(''adv.events'', ''{"a": 1}'', ''{"sampleSize": 0}'')'), ('analyze_shard_key(''adv.events'', ''{"a": 1}'', ''{"shards": 1}'')'),
   ('analyze_shard_key(''adv.events'', ''{"a": 1}'', ''{"keyCharacteristics": false, "readWriteDistribution": false}'')'),
   ('analyze_shard_key(''adv.empty'', ''{"a": 1}'')'), ('analyze_shard_key(''adv.none'', ''{"a": 1}'')'), ('analyze_shard_key(''adv.view'', ''{"a": 1}'')'),
-  ('analyze_shard_key(''config.chunks'', ''{"a": 1}'')'), ('suggest_shard_key(''adv.empty'')'), ('suggest_shard_key(''adv.none'')'), ('suggest_shard_key(''adv.view'')'),
+  ('analyze_shard_key(''config.chunks'', ''{"a": 1}'')'), ('analyze_shard_key(''adv.system.profile'', ''{"a": 1}'')'),
+  ('configure_query_analyzer(''adv.system.profile'', ''{"mode": "off"}'')'), ('suggest_shard_key(''adv.empty'')'), ('suggest_shard_key(''adv.none'')'), ('suggest_shard_key(''adv.view'')'),
   ('suggest_shard_key(''adv.events'', ''{"sampleSize": 20001}'')'), ('explain(''adv.none'', ''{}'', ''{"shardKey": {"a": 1}}'')'),
   ('explain(''adv.events'', ''{}'', ''{"shardKey": {"tags": 1}}'')'), ('explain(''adv.events'', ''{}'', ''{"shardKey": 1}'')'),
   ('explain(''adv.view'', ''{}'', ''{"shardKey": {"a": 1}}'')'), ('explain(''adv.events'', ''[]'', ''{"shardKey": {"a": 1}}'')'), ('find(''adv.events'', ''{}'', ''{"shardKey": {"a": 1}}'')')) AS calls (call);

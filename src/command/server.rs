@@ -12,7 +12,9 @@ use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use crate::router::reads::activity;
 use docshard_core::error::{Kind, bail, error};
+use docshard_core::query::filter::Filter;
 use docshard_core::sql::param::Param;
+use docshard_core::values::document::{ext_json, raw, write};
 use serde_json::{Value as Json, json};
 
 /// The first row of a statement's result; an error if there is none.
@@ -55,6 +57,8 @@ pub fn server_status(_request: &Request<'_>) -> Result<Reply> {
             "totalAborted": {"$numberLong": row.i64(5).to_string()},
         },
         "deadlocks": row.i64(6),
+        "shardingStatistics": activity::layout_changes()?,
+        "queryAnalyzers": {"activeCollections": activity::query_analyzers()?.len()},
     });
     Ok(Reply::of(status))
 }
@@ -134,9 +138,19 @@ pub fn connection_status(request: &Request<'_>) -> Result<Reply> {
     Ok(Reply::of(json!({"authInfo": info})))
 }
 
+/// The operations that match the command's other fields.
 pub fn current_op(request: &Request<'_>) -> Result<Reply> {
     let own_only = request.fields.flag("$ownOps");
-    let operations = activity::operations(request.fields.flag("$all"), own_only)?;
+    let filter = Filter::parse(&request.fields.others(&request.generic).into())?;
+    let mut operations = Vec::new();
+    for operation in activity::operations(request.fields.flag("$all"), own_only)? {
+        let stored = write::value(&ext_json::from_json(&operation)?)?;
+        let document =
+            raw::document(&stored).ok_or_else(|| error!(Kind::InternalError, "an operation is no document"))?;
+        if filter.evaluate(document)? {
+            operations.push(operation);
+        }
+    }
     Ok(Reply::ok().with("inprog", ReplyNode::from(Json::from(operations))))
 }
 

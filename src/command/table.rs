@@ -3,7 +3,7 @@
 use super::reply::Reply;
 use super::request::{Command, Run};
 use super::{aggregate, bulk_write, cluster, collections, documents, explain, find, information, server, users, write};
-use crate::operation::arguments::{Conflict, Field, Fields, Type, may, must};
+use crate::operation::arguments::{Conflict, Field, Fields, OTHERS, Type, may, must};
 use crate::operation::table::*;
 use crate::operation::{self, balancer, chunks, query_analyzer, resharding, shard_key, shards};
 
@@ -200,7 +200,7 @@ commands! {
     "connectionStatus" reads command(Any) &[&[may("showPrivileges", Type::Bool)]]
         => [] server::connection_status, "report the user of this session";
     "whatsmyuri" reads command(Any) NONE => [] server::whats_my_uri, "report the address of the client";
-    "currentOp" reads admin(Any) &[&[may("$all", Type::Bool), may("$ownOps", Type::Bool)]]
+    "currentOp" reads admin(Any) &[&[may("$all", Type::Bool), may("$ownOps", Type::Bool), OTHERS]]
         => [] server::current_op, "list the running statements";
     "killOp" writes admin(Any) &[&[must("op", Type::Any)]] => [] server::kill_op, "cancel a statement";
     "top" reads admin(Any) NONE => [] cluster::refused, "MongoDB's routers have no command top: docshard.index_usage and pg_stat_statements count accesses";

@@ -62,7 +62,7 @@ fn run_once(request: &MoveRequest, may_split: bool) -> Result<Ended<MoveResult>>
     let began = Instant::now();
     // A user who has begun a move can cancel it. Nobody waits for a move of the balancer, so its statements have a time limit. The limit is
     // long, because a statement may read or write a whole chunk.
-    let _limit = (request.reason != "manual").then(|| hung::limit(hung::worker_timeout() * 12));
+    let _limit = (!request.is_of_user()).then(|| hung::limit(hung::worker_timeout() * 12));
     recovery::recover_collection(&request.namespace)?;
     let Some(checked) = register::check(request)? else {
         return Ok(Ended::Decided(MoveResult::default()));

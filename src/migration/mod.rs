@@ -46,7 +46,7 @@ pub use donor::{exclude_range_writers, release_range_writers};
 pub use follow::HOW_TO_END;
 pub use median::median;
 pub use record::{busy_shards, is_in_catalog, resting_ranges, running_of_balancer, undecided};
-pub use request::{MoveRequest, MoveResult, RangeRequest};
+pub use request::{MANUAL, MOVE_PRIMARY, MoveRequest, MoveResult, RangeRequest};
 
 /// Called from `_PG_init`.
 pub fn init() {

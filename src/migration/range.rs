@@ -3,7 +3,7 @@
 //! Each move is decided separately. If one fails, the earlier ones stay at the recipient; the error says how many there were.
 
 use super::coordinator::run;
-use super::request::{MoveRequest, MoveResult, RangeRequest};
+use super::request::{MANUAL, MoveRequest, MoveResult, RangeRequest};
 use super::{pieces, recovery, register};
 use crate::catalog::cluster::settings;
 use crate::catalog::collections::chunks;
@@ -26,7 +26,7 @@ pub fn run_range(request: &RangeRequest) -> Result<(MoveResult, usize)> {
         to: request.to,
         force_jumbo: request.force_jumbo,
         bytes_per_second: 0,
-        reason: "manual".to_owned(),
+        reason: MANUAL.to_owned(),
     };
     let cuts: Vec<Vec<u8>> = [&min, &max]
         .into_iter()

@@ -115,7 +115,7 @@ pub(super) fn check(request: &MoveRequest) -> Result<Option<Checked>> {
 
 /// Returns the time until which this move waits for a change of the collection's indexes or chunks.
 fn deadline(request: &MoveRequest) -> Instant {
-    Instant::now() + if request.reason == "manual" { PATIENCE } else { Duration::ZERO }
+    Instant::now() + if request.is_of_user() { PATIENCE } else { Duration::ZERO }
 }
 
 /// Waits for a moment, for a change of the collection's indexes or chunks; returns an error if the deadline has passed.

@@ -1,6 +1,7 @@
 //! The requests and results of moves.
 
 use crate::pg::error::Result;
+pub use crate::store::migrations::{MANUAL, MOVE_PRIMARY};
 use docshard_core::cluster::chunk_map::ShardId;
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +16,15 @@ pub struct MoveRequest {
     pub force_jumbo: bool,
     /// The largest average copy rate; 0: no limit.
     pub bytes_per_second: u64,
-    /// The reason in the move's row: `manual`, `movePrimary`, or the name of the balancer's `Reason`.
+    /// The reason in the move's row: [`MANUAL`], [`MOVE_PRIMARY`], or the name of the balancer's `Reason`.
     pub reason: String,
+}
+
+impl MoveRequest {
+    /// True if a user waits for the move, who can cancel it.
+    pub(super) fn is_of_user(&self) -> bool {
+        [MANUAL, MOVE_PRIMARY].contains(&self.reason.as_str())
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,7 +90,7 @@ mod tests {
             to,
             force_jumbo: false,
             bytes_per_second: 0,
-            reason: "manual".to_owned(),
+            reason: MANUAL.to_owned(),
         };
         // Shard 1 has its part already, shard 9 fails.
         let run = |request: &MoveRequest| match request.to {

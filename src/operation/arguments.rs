@@ -97,6 +97,9 @@ pub const fn may(name: &'static str, kind: Type) -> Field {
     Field { name, argument: name, kind, is_required: false, default: false, is_refused: false, refuses_null: false }
 }
 
+/// Stands for all fields of a command that neither its list nor that of all commands has: see [`Arguments::others`].
+pub const OTHERS: Field = may("*", Type::Any);
+
 /// A required argument.
 pub const fn must(name: &'static str, kind: Type) -> Field {
     Field { is_required: true, ..may(name, kind) }
@@ -222,6 +225,13 @@ impl<'a> Arguments<'a> {
         }
     }
 
+    /// Returns the fields of a command for which [`OTHERS`] stands; `generic`: those of all commands.
+    pub fn others(&self, generic: &Self) -> Map<String, Json> {
+        let known = || self.known.iter().chain(generic.known).flat_map(|group| group.iter());
+        let is_other = |(name, _): &(&String, &Json)| known().all(|field| field.name != *name);
+        self.map.iter().skip(1).filter(is_other).map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+
     fn field(&self, argument: &str) -> Option<&'static Field> {
         self.known.iter().flat_map(|group| group.iter()).find(|field| field.argument == argument)
     }
@@ -315,7 +325,12 @@ fn check(map: &Map<String, Json>, skipped: usize, form: Form<'_>, known: Fields,
     let all = || known.iter().flat_map(|group| group.iter());
     for (name, value) in map.iter().skip(skipped) {
         let mut fields = all().chain(generic.iter().flat_map(|group| group.iter()));
-        let field = fields.find(|field| field.name == name).ok_or_else(|| form.unknown(name, known))?;
+        let Some(field) = fields.find(|field| field.name == name) else {
+            if all().any(|field| field.name == OTHERS.name) {
+                continue;
+            }
+            return Err(form.unknown(name, known));
+        };
         if !value.is_null() || field.refuses_null {
             form.check(field, value)?;
         }

@@ -4,7 +4,7 @@ use super::request_parts::Specification;
 use crate::catalog::cache;
 use crate::catalog::cluster::identity::check_may_change;
 use crate::catalog::collections::{chunks, namespace, views};
-use crate::migration::{self, MoveRequest, MoveResult, RangeRequest, jobs};
+use crate::migration::{self, MANUAL, MoveRequest, MoveResult, RangeRequest, jobs};
 use crate::pg::error::{Error, Result};
 use crate::pg::process;
 use crate::pg::server;
@@ -123,7 +123,7 @@ pub fn move_chunk(ns: &str, find: Specification<'_>, to: &str, force_jumbo: bool
         to: shard.id,
         force_jumbo,
         bytes_per_second: 0,
-        reason: "manual".to_owned(),
+        reason: MANUAL.to_owned(),
     };
     Ok(moved(&jobs::move_and_wait(&request)?, None))
 }

@@ -142,6 +142,7 @@ pub fn shard(ns: &str, key: &Json, options: &Arguments<'_>) -> Result<Json> {
     let options = ShardOptions {
         unique: options.flag("unique"),
         initial_chunks: options.integer("numInitialChunks")?,
+        needs_index: !options.flag("implicitlyCreateIndex"),
         simple_collation: collation.is_some(),
     };
     sharding::shard(ns, &pattern, &options)?;

@@ -5,7 +5,7 @@ use crate::catalog::cluster::identity::check_may_change;
 use crate::catalog::collections::{collection, namespace, views};
 use crate::pg::error::Result;
 use crate::pg::process;
-use crate::router::sampling::MAX_PER_SECOND;
+use crate::router::sampling::{MAX_PER_SECOND, per_second};
 use crate::worker;
 use docshard_core::error::{Kind, bail, ensure};
 use serde_json::{Value as Json, json};
@@ -17,8 +17,7 @@ use serde_json::{Value as Json, json};
 /// for an internal database.
 pub fn configure(ns: &str, options: &Arguments<'_>) -> Result<Json> {
     check_may_change()?;
-    let (database, _) = namespace::split(ns)?;
-    ensure!(!namespace::is_internal(database), Kind::IllegalOperation, "statements of {ns} cannot be sampled");
+    namespace::split_of_users(ns)?;
     let every_us = interval(options)?;
     views::refuse(ns)?;
     if every_us.is_some() {
@@ -52,12 +51,6 @@ fn interval(options: &Arguments<'_>) -> Result<Option<i64>> {
 fn shown(every_us: Option<i64>) -> Json {
     match every_us {
         None => json!({"mode": "off"}),
-        Some(every_us) => json!({"mode": "full", "samplesPerSecond": rate(every_us)}),
+        Some(every_us) => json!({"mode": "full", "samplesPerSecond": per_second(every_us)}),
     }
-}
-
-/// The rate for which [`interval`] has chosen the number of microseconds: the whole number if there is one.
-fn rate(every_us: i64) -> f64 {
-    let (least, below) = (1e6 / every_us as f64, 1e6 / (every_us - 1) as f64);
-    if least.ceil() < below { least.ceil() } else { (least * 1000.0).round() / 1000.0 }
 }

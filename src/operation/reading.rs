@@ -479,9 +479,6 @@ impl PipelineSettings {
             return Results::over_documents(statistics::documents(namespace, wanted)?, pipeline, &execution);
         }
         let SplitPipeline { query, options, rest, .. } = split_off_find(pipeline, environment, hint)?;
-        if rest.stages().is_empty() {
-            return Results::over(find::find(namespace, &query, &options)?, &rest, &execution);
-        }
         aggregate::aggregate(namespace, &query, &options, &rest, &execution)
     }
 

@@ -4,7 +4,7 @@ use super::arguments::Arguments;
 use crate::catalog::cache;
 use crate::catalog::cluster::identity::check_may_change;
 use crate::catalog::cluster::nodes::query_on;
-use crate::catalog::collections::{layout, namespace, views, zones};
+use crate::catalog::collections::{layout, namespace, views};
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
 use crate::resharding::{Range, Request, Resharded, Target, jobs};
@@ -58,14 +58,15 @@ fn commit_timeout(options: &Arguments<'_>) -> Result<u64> {
     }
 }
 
-/// Changes the layout, and waits for it.
-fn change(ns: &str, command: &str, target: Target, options: &Arguments<'_>) -> Result<Json> {
+/// Changes the layout, and waits for it. What depends on more than the collection's number and shard key is checked when the change begins.
+fn change(of: &Collection, command: &str, target: Target, options: &Arguments<'_>) -> Result<Json> {
     if !matches!(target, Target::Same) {
-        refuse_foreign_documents(ns)?;
+        refuse_foreign_documents(&of.namespace)?;
     }
-    let (namespace, command) = (ns.to_owned(), command.to_owned());
+    let (namespace, command) = (of.namespace.clone(), command.to_owned());
+    let seen = (of.id, of.key.to_json().to_string());
     let (commit_timeout_ms, check_space) = (commit_timeout(options)?, options.flag("checkSpace"));
-    let request = Request { namespace, command, target, commit_timeout_ms, check_space };
+    let request = Request { namespace, command, target, seen, commit_timeout_ms, check_space };
     let Resharded { documents, bytes, stall_ms, millis } = jobs::change_and_wait(&request)?;
     Ok(json!({"ok": 1, "documents": documents, "bytes": bytes, "stallMillis": stall_ms, "millis": millis}))
 }
@@ -106,25 +107,17 @@ pub fn reshard(ns: &str, key: &Json, options: &Arguments<'_>) -> Result<Json> {
             collation.definition()
         );
     }
-    let given = options.get("zones").map(|zones| zones_of(&key, zones)).transpose()?;
+    let zones = options.get("zones").map(|zones| zones_of(&key, zones)).transpose()?;
     if of.key == key && !options.flag("forceRedistribution") {
         let note = "the collection has this shard key already; {\"forceRedistribution\": true} distributes it anew";
         return nothing_to_do(note.to_owned(), options);
     }
-    let zones = match given {
-        Some(zones) => Some(zones),
-        None if of.key == key || zones::of(ns)?.is_empty() => None,
-        None => {
-            return Err(error!(Kind::BadValue, "Must specify value for zones field")
-                .with_hint("The collection's ranges of zones are of its present shard key."));
-        }
-    };
     // If the key stays the same, it stays unique, too.
     let unique = options.flag("unique") || of.key == key && of.unique;
-    layout::check(&of, &key, unique)?;
     let key = key.to_json().to_string();
-    let target = Target::Key { key, unique, chunks: options.integer("numInitialChunks")?, zones };
-    change(ns, "reshardCollection", target, options)
+    let needs_index = !options.flag("implicitlyCreateIndex");
+    let target = Target::Key { key, unique, needs_index, chunks: options.integer("numInitialChunks")?, zones };
+    change(&of, "reshardCollection", target, options)
 }
 
 fn zones_of(key: &KeyPattern, given: &Json) -> Result<Vec<Range>> {
@@ -155,31 +148,27 @@ pub fn refine(ns: &str, key: &Json, options: &Arguments<'_>) -> Result<Json> {
         key.to_json(),
         of.key.to_json()
     );
-    layout::check(&of, &key, of.unique)?;
-    if !layout::has_index(&of, &key, of.unique)? {
-        return Err(error!(
-            Kind::InvalidOptions,
-            "Please create an index that starts with the proposed shard key before sharding the collection: {}",
-            key.to_json()
-        )
-        .with_hint("An index of the longer key comes first, as the chunks can then be split by it."));
-    }
-    change(ns, "refineCollectionShardKey", Target::Refined(key.to_json().to_string()), options)
+    let target = Target::Refined(key.to_json().to_string());
+    change(&of, "refineCollectionShardKey", target, options).map_err(|error| match error.kind {
+        // A document with an array in an added field.
+        Kind::ShardKeyNotFound => error.with_kind(Kind::InvalidOptions),
+        _ => error,
+    })
 }
 
 /// Makes a sharded collection unsharded, on a shard; None: on the one with the least data.
 pub fn unshard(ns: &str, to: Option<&str>, options: &Arguments<'_>) -> Result<Json> {
-    sharded(ns, "unshardCollection")?;
+    let of = sharded(ns, "unshardCollection")?;
     let to = match to {
         Some(name) => recipient(name)?,
         None => store::shards::emptiest()?.ok_or_else(|| error!(Kind::ShardNotFound, "no shard can take data"))?,
     };
-    change(ns, "unshardCollection", Target::Shard(to), options)
+    change(&of, "unshardCollection", Target::Shard(to), options)
 }
 
 fn recipient(name: &str) -> Result<i32> {
     let shard = cache::shard_named(name)?;
-    ensure!(!shard.draining, Kind::IllegalOperation, "shard {name} is being removed");
+    shard.require_takes_data()?;
     Ok(shard.id)
 }
 
@@ -197,7 +186,7 @@ pub fn move_to(ns: &str, to: &str, options: &Arguments<'_>) -> Result<Json> {
     if of.map.owner(&[]) == shard {
         return nothing_to_do(format!("the collection is on shard {to} already"), options);
     }
-    change(ns, "moveCollection", Target::Shard(shard), options)
+    change(&of, "moveCollection", Target::Shard(shard), options)
 }
 
 /// About this many pages of a table are read to estimate the size of its documents.
@@ -208,7 +197,7 @@ const SAMPLED_PAGES: i64 = 500;
 pub fn compact(ns: &str, options: &Arguments<'_>) -> Result<Json> {
     let of = collection(ns)?;
     if !options.flag("dryRun") {
-        return change(ns, "compact", Target::Same, options);
+        return change(&of, "compact", Target::Same, options);
     }
     let (mut total, mut shards) = (0, Vec::new());
     for id in of.map.shards() {
@@ -237,7 +226,7 @@ pub fn compact(ns: &str, options: &Arguments<'_>) -> Result<Json> {
 /// Returns the running change of a collection's layout. `command` is the command of MongoDB's that it must have begun with; None: any.
 ///
 /// # Errors
-/// `NoSuchReshardCollection`; `ReshardCollectionCommitted` if the change is decided.
+/// `NoSuchReshardCollection`; `IllegalOperation` if it has begun with another command; `ReshardCollectionCommitted` if it is decided.
 fn running(ns: &str, command: Option<&str>) -> Result<store::resharding::Resharding> {
     check_may_change()?;
     namespace::split(ns)?;
@@ -250,10 +239,12 @@ fn running(ns: &str, command: Option<&str>) -> Result<store::resharding::Reshard
             Err(none(format!("the layout of {ns} is not being changed")))
         }
         Some(found) => match command {
-            Some(other) if other != found.command => Err(none(format!(
-                "{other} is not in progress for {ns}, but {} is; docshard.abort_reshard_collection() ends either",
-                found.command
-            ))),
+            Some(other) if other != found.command => {
+                Err(error!(Kind::IllegalOperation, "{other} is not in progress for {ns}, but {} is", found.command)
+                    .with_hint(
+                        "docshard.abort_reshard_collection() and commit_reshard_collection() serve all changes.",
+                    ))
+            }
             _ if found.state == State::Running => Ok(found),
             _ => Err(error!(Kind::ReshardCollectionCommitted, "{} of {ns} has been decided", found.command)),
         },

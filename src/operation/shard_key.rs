@@ -6,7 +6,7 @@ use crate::catalog::cluster::identity::check_router;
 use crate::catalog::cluster::settings;
 use crate::catalog::collections::sharding::usable_shards;
 use crate::catalog::collections::{grants, namespace, views};
-use crate::pg::error::Result;
+use crate::pg::error::{Error, Result};
 use crate::router::explain::assumed;
 use crate::router::reads::key_sample::{self, Share};
 use crate::store::sampled_statements;
@@ -47,8 +47,7 @@ const MAX_SHARDS: i64 = 1000;
 /// may not read the collection.
 fn collection(ns: &str) -> Result<Rc<Collection>> {
     check_router()?;
-    let (database, _) = namespace::split(ns)?;
-    ensure!(!namespace::is_internal(database), Kind::IllegalOperation, "shard keys of {ns} cannot be analyzed");
+    namespace::split_of_users(ns)?;
     views::refuse(ns)?;
     let collection = cache::get(ns)?;
     grants::require_of_caller(&collection)?;
@@ -114,7 +113,7 @@ fn share(options: &Arguments<'_>) -> Result<Share> {
 ///
 /// # Errors
 /// Those of [`collection`] and [`share`]; `InvalidOptions` if nothing is to be analysed; `IllegalOperation` for an empty collection;
-/// `ShardKeyNotFound` for a document that cannot have the key.
+/// `BadValue` for a document that cannot have the key.
 pub fn analyze(ns: &str, key: &Json, options: &Arguments<'_>) -> Result<Json> {
     let pattern = KeyPattern::parse(key)?;
     let (of_documents, of_statements) = (options.flag("keyCharacteristics"), options.flag("readWriteDistribution"));
@@ -123,14 +122,18 @@ pub fn analyze(ns: &str, key: &Json, options: &Arguments<'_>) -> Result<Json> {
     let of = collection(ns)?;
     let cluster = cluster(options)?;
     let share = if of_documents { share } else { Share::Documents(SUGGESTED) };
-    let read = key_sample::read(ns, share, Some(&pattern))?;
+    let unsuitable = |error: Error| match error.kind {
+        Kind::ShardKeyNotFound => error.with_kind(Kind::BadValue),
+        _ => error,
+    };
+    let read = key_sample::read(ns, share, Some(&pattern)).map_err(unsuitable)?;
     ensure!(
         !read.sample.is_empty(),
         Kind::IllegalOperation,
         "Cannot analyze the characteristics of a shard key for an empty collection: {ns}"
     );
     let mut answer = json!({"ok": 1});
-    let keys = read.sample.keys(&pattern)?;
+    let keys = read.sample.keys(&pattern).map_err(unsuitable)?;
     if of_documents {
         let trend = Trend::of(&pattern, &keys);
         answer["keyCharacteristics"] = characteristics(&pattern, &read.sample, &read.counted, trend);

@@ -6,7 +6,7 @@ use crate::catalog::cluster::shards::add::{self, AddOptions, Added};
 use crate::catalog::cluster::shards::remove::{self, Remaining, Removal};
 use crate::catalog::collections::{collection, databases, namespace, zones};
 use crate::catalog::{cache, change};
-use crate::migration::{MoveRequest, jobs, lost};
+use crate::migration::{MOVE_PRIMARY, MoveRequest, jobs, lost};
 use crate::pg::error::{Error, Result};
 use crate::pg::process;
 use crate::pg::server;
@@ -110,7 +110,7 @@ pub fn draining_status(name: &str) -> Result<Json> {
         return Ok(json!({"msg": "draining completed", "state": "drainingComplete", "ok": 1}));
     }
     Ok(json!({
-        "msg": "draining ongoing", "state": "ongoing", "remaining": counts(&remaining),
+        "msg": "draining ongoing", "state": "ongoing", "remaining": counts(&remaining), "note": note(&remaining),
         "dbsToMove": remaining.databases, "collectionsToMove": remaining.collections, "ok": 1,
     }))
 }
@@ -122,7 +122,7 @@ pub fn all_draining() -> Result<Json> {
     for shard in cache::shards()?.values().filter(|shard| shard.draining) {
         let remaining = remove::remaining(&shard.name)?;
         shards.push(json!({
-            "shard": shard.name, "remaining": counts(&remaining),
+            "shard": shard.name, "remaining": counts(&remaining), "note": note(&remaining),
             "dbsToMove": remaining.databases, "collectionsToMove": remaining.collections,
         }));
     }
@@ -179,9 +179,7 @@ pub fn move_primary(db: &str, to: &str) -> Result<Json> {
         bail!(Kind::InvalidOptions, "you have to specify where you want to move it");
     }
     let target = cache::shard_named(to)?;
-    if target.draining {
-        bail!(Kind::IllegalOperation, "shard {to} is being removed");
-    }
+    target.require_takes_data()?;
     if databases::primary(db)?.is_none() {
         bail!(Kind::NamespaceNotFound, "database {db} not found");
     }
@@ -192,7 +190,7 @@ pub fn move_primary(db: &str, to: &str) -> Result<Json> {
             continue;
         }
         let (min, max) = (chunk.min, chunk.max);
-        let reason = "movePrimary".to_owned();
+        let reason = MOVE_PRIMARY.to_owned();
         let request =
             MoveRequest { namespace, min, max, to: target.id, force_jumbo: true, bytes_per_second: 0, reason };
         documents += jobs::move_and_wait(&request)?.documents;

@@ -219,6 +219,8 @@ pub const CREATE_COMMAND: Fields = &[
         may("expireAfterSeconds", Integer).refused(),
         may("clusteredIndex", Any).refused(),
         may("indexOptionDefaults", Object),
+        may("storageEngine", Object),
+        may("changeStreamPreAndPostImages", Object).refused(),
     ],
     VALIDATION,
     VIEW,
@@ -365,15 +367,16 @@ const NO_KEY: Conflict = Conflict::All(
     "The 'key' field is a required property of an index specification",
 );
 
-const SHARDING: &[Field] = &[may("unique", Bool), may("numInitialChunks", Integer), COLLATION];
+const SHARDING: &[Field] =
+    &[may("unique", Bool), may("numInitialChunks", Integer), may("implicitlyCreateIndex", Bool).or_true(), COLLATION];
 pub const SHARD_COLLECTION_COMMAND: Fields = &[
     &[must("key", Order)],
     SHARDING,
     &[
         may("presplitHashedZones", Bool).refused(),
         may("timeseries", Object).refused(),
-        may("implicitlyCreateIndex", Bool),
         may("enforceUniquenessCheck", Bool),
+        COLLECTION_UUID,
     ],
 ];
 /// Options of changes of a collection's layout: how long to try to find a moment in which writers wait only briefly, and whether a
@@ -389,13 +392,16 @@ pub const RESHARD_COLLECTION_COMMAND: Fields = &[
         may("shardDistribution", Array).refused(),
         may("reshardingUUID", Any).refused(),
         may("_presetReshardedChunks", Array).refused(),
-        may("implicitlyCreateIndex", Bool),
+        COLLECTION_UUID,
     ],
     VERIFYING,
 ];
+/// An error for a collection with another UUID, in MongoDB.
+const COLLECTION_UUID: Field = may("collectionUUID", Any).refused();
 /// The copy is always compared with the original.
 const VERIFYING: &[Field] = &[may("performVerification", Bool)];
-pub const REFINE_COMMAND: Fields = &[&[must("key", Order), may("enforceUniquenessCheck", Bool)], CHANGING];
+pub const REFINE_COMMAND: Fields =
+    &[&[must("key", Order), may("enforceUniquenessCheck", Bool), COLLECTION_UUID], CHANGING];
 pub const UNSHARD_COMMAND: Fields = &[&[may("toShard", String)], CHANGING, VERIFYING];
 pub const MOVE_COLLECTION_COMMAND: Fields = &[&[must("toShard", String)], CHANGING, VERIFYING];
 /// What is analysed, and how many documents are read.
@@ -446,7 +452,8 @@ pub const MOVE_RANGE_CONFLICTS: &[Conflict] =
 // Shards, databases, zones, the balancer.
 
 const CHECKING: &[Field] = &[may("checkIndexes", Bool).or_true()];
-pub const CHECK_METADATA_COMMAND: Fields = &[CHECKING, &[may("cursor", Object)]];
+pub const CHECK_METADATA_COMMAND: Fields =
+    &[CHECKING, &[may("cursor", Object), may("dbMetadataLockMaxTimeMS", Integer)]];
 
 /// An administrator's login.
 const LOGIN: &[Field] = &[may("user", String), may("password", Secret)];

@@ -309,7 +309,7 @@ impl Copying {
         }
         let details = json!({"resharding": change.id, "documents": self.documents, "stallMillis": stall});
         let command = resharding::get(change.id)?.command;
-        change::log(&command, Some(&change.of.namespace), &details)?;
+        change::log(&format!("{command}.end"), Some(&change.of.namespace), &details)?;
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Err(too_late());
         }

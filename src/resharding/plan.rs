@@ -9,6 +9,7 @@ use crate::catalog::collections::zones;
 use crate::pg::error::Result;
 use docshard_core::cluster::chunk_map::Chunk;
 use docshard_core::cluster::zone::ZoneRange;
+use docshard_core::error::{Kind, error};
 use docshard_core::query::specification;
 use docshard_core::routing::model::Collection;
 use docshard_core::routing::protocol::sql;
@@ -29,7 +30,8 @@ pub(super) struct Planned {
 /// Returns the layout that a request describes, for a collection whose metadata are locked.
 ///
 /// # Errors
-/// `ShardKeyNotFound` for a document that cannot have the key; those of [`layout::check`] and [`layout::divide`].
+/// `ShardKeyNotFound` for a document that cannot have the key; `ShardNotFound` for a shard that is being removed; `BadValue` if the zones'
+/// ranges are needed and not given; `InvalidOptions` if an index is needed; those of [`layout::check`] and [`layout::divide`].
 pub(super) fn layout(of: &Collection, target: &Target) -> Result<Planned> {
     let alone = |layout: Layout| Ok(Planned { layout, sample: Vec::new() });
     match target {
@@ -39,15 +41,23 @@ pub(super) fn layout(of: &Collection, target: &Target) -> Result<Planned> {
         }
         Target::Refined(key) => alone(refined(of, &KeyPattern::parse(&specification::parse(key)?)?)?),
         Target::Shard(shard) => {
+            cache::shard(*shard)?.require_takes_data()?;
             let key = KeyPattern::unsharded();
             let chunk = Chunk { min: key.min_bound(), max: key.max_bound(), shard: *shard };
             // The ranges of zones are those of the former key, so they are dropped.
             let zones = (!of.key.is_unsharded()).then(Vec::new);
             alone(Layout { key, unique: false, chunks: vec![chunk], zones })
         }
-        Target::Key { key, unique, chunks, zones } => {
+        Target::Key { key, unique, needs_index, chunks, zones } => {
             let key = KeyPattern::parse(&specification::parse(key)?)?;
             layout::check(of, &key, *unique)?;
+            if zones.is_none() && of.key != key && !zones::of(&of.namespace)?.is_empty() {
+                return Err(error!(Kind::BadValue, "Must specify value for zones field")
+                    .with_hint("The collection's ranges of zones are of its present shard key."));
+            }
+            if *needs_index && layout::needs_index(&key) {
+                layout::require_index(of, &key, *unique)?;
+            }
             let (sample, bytes) = sample(of, &key)?;
             let zones = zones.as_deref().map(Target::zones);
             let zones = zones.as_deref();
@@ -60,6 +70,7 @@ pub(super) fn layout(of: &Collection, target: &Target) -> Result<Planned> {
 /// Returns the collection's layout with a shard key that begins with the present one. Bounds get MinKey for the new fields.
 fn refined(of: &Collection, key: &KeyPattern) -> Result<Layout> {
     layout::check(of, key, of.unique)?;
+    layout::require_index(of, key, of.unique)?;
     let highest = of.key.max_bound();
     let bound = |bound: &[u8]| match bound == highest {
         true => Ok(key.max_bound()),

@@ -15,7 +15,7 @@ use crate::pg::{spi, transaction};
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::{migrations, resharding};
 use docshard_core::cluster::chunk_map::ShardId;
-use docshard_core::error::{Kind, ensure};
+use docshard_core::error::{Kind, ensure, error};
 use docshard_core::routing::model::Collection;
 use docshard_core::values::key::KeyPattern;
 use serde_json::json;
@@ -57,6 +57,7 @@ fn enter(request: &Request, locked: &mut Option<i64>) -> Result<Registered> {
     let row = move_exclusion::lock(name)?;
     change::refuse_while_building(row.id, name)?;
     let of = cache::get(name)?;
+    check_seen(request, &of)?;
     let Planned { layout, sample } = plan::layout(&of, &request.target)?;
     if request.check_space {
         space::check(&of, &request.target, &layout, &sample)?;
@@ -83,4 +84,17 @@ fn enter(request: &Request, locked: &mut Option<i64>) -> Result<Registered> {
     let details = json!({"resharding": id, "key": layout.key.to_json(), "chunks": layout.chunks.len()});
     change::log(&format!("{}.start", request.command), Some(name), &details)?;
     Ok(Registered { id, of, copy, layout })
+}
+
+/// Refuses a request for a collection that was sharded, given another layout, or created anew since the caller looked at it.
+fn check_seen(request: &Request, of: &Collection) -> Result<()> {
+    let (id, key) = &request.seen;
+    if of.id == *id && of.key.to_json().to_string() == *key {
+        return Ok(());
+    }
+    Err(error!(
+        Kind::ConflictingOperationInProgress,
+        "{} was sharded, given another layout or created anew meanwhile", request.namespace
+    )
+    .with_hint("Look at the collection, and call it again if the change is still wanted."))
 }

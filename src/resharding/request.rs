@@ -11,6 +11,8 @@ pub struct Request {
     /// MongoDB's command for it
     pub command: String,
     pub target: Target,
+    /// the collection's number and the text of its shard key when the caller decided; they must be the same when the change begins
+    pub seen: (i32, String),
     /// for how long to wait for a moment in which writers are excluded only briefly, in milliseconds
     pub commit_timeout_ms: u64,
     /// true: an error if a recipient has not enough free space
@@ -28,6 +30,8 @@ pub enum Target {
         /// the key's text
         key: String,
         unique: bool,
+        /// true: an error if no index serves the key
+        needs_index: bool,
         /// how many chunks; None: by the size of the collection
         chunks: Option<i64>,
         /// the ranges of zones, of the new key; None: none were given

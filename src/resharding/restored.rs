@@ -2,7 +2,8 @@
 //! older backup, or is a standby that lacks it.
 //!
 //! INVARIANT: shards commit their parts of the decision after the router. So if a shard has a newer version of the copy than the catalog,
-//! the change was decided. Then the old tables are gone, and only the copy has the documents.
+//! the change was decided. Then the old tables are gone, and only the copy has the documents. The router's own database, as a shard, has
+//! lost its part together with the catalog's, and so says nothing; its part is done with the catalog's.
 
 use crate::catalog::cluster::nodes::read_call_on;
 use crate::catalog::collections::layout;
@@ -10,17 +11,24 @@ use crate::catalog::{cache, change};
 use crate::pg::error::Result;
 use crate::store::resharding::{self, Resharding};
 use crate::store::{collections, placements};
+use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::resharding::State;
 use docshard_core::error::{Kind, error};
 use docshard_core::routing::protocol::shard_tables::ReadPlacements;
 use serde_json::json;
 
-/// The names of the shards that have the copy.
+/// The shards that have the copy, but for this database.
 struct Shards {
-    /// their version of the copy is newer than the catalog's
-    newer: Vec<String>,
-    /// it is not, or the shard cannot be reached
+    /// those whose version of the copy is newer than the catalog's, with their names and versions
+    newer: Vec<(ShardId, String, i64)>,
+    /// the names of those whose version is not, and of those that cannot be reached
     others: Vec<String>,
+}
+
+impl Shards {
+    fn names_of_newer(&self) -> String {
+        self.newer.iter().map(|(_, name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// Completes the catalog's part of a change if shards show that it is decided. False if they do not. Runs in the caller's transaction.
@@ -33,18 +41,18 @@ pub(super) fn complete(row: &Resharding) -> Result<bool> {
     if row.state != State::Running {
         return Ok(false);
     }
-    let Some(Shards { newer, others }) = compare(row.copy_id)? else { return Ok(false) };
-    if newer.is_empty() {
+    let Some(shards) = compare(row.copy_id)? else { return Ok(false) };
+    if shards.newer.is_empty() {
         return Ok(false);
     }
-    if !others.is_empty() {
+    if !shards.others.is_empty() {
         return Err(error!(
             Kind::OperationFailed,
             "another router has decided {} of {}: shards {} have the new layout, but shards {} do not, or cannot be reached",
             row.command,
             row.namespace,
-            newer.join(", "),
-            others.join(", ")
+            shards.names_of_newer(),
+            shards.others.join(", ")
         )
         .with_hint(
             "Nothing is dropped. If a shard has a prepared transaction of the former router, commit it there; if it was restored, too, \
@@ -52,7 +60,8 @@ pub(super) fn complete(row: &Resharding) -> Result<bool> {
         ));
     }
     change::lock(&row.namespace)?;
-    layout::take_name(row.collection, row.copy_id, &row.namespace, row.keeps_key)?;
+    let versions: Vec<_> = shards.newer.iter().map(|(shard, _, version)| (*shard, *version)).collect();
+    layout::take_name(row.collection, row.copy_id, &row.namespace, row.keeps_key, &versions)?;
     if !resharding::advance(row.id, State::Running, State::Committed)? {
         return Err(error!(
             Kind::ReshardCollectionAborted,
@@ -60,7 +69,7 @@ pub(super) fn complete(row: &Resharding) -> Result<bool> {
         ));
     }
     let details = json!({"resharding": row.id, "decidedBy": "a former router"});
-    change::log(&row.command, Some(&row.namespace), &details)?;
+    change::log(&format!("{}.end", row.command), Some(&row.namespace), &details)?;
     Ok(true)
 }
 
@@ -70,12 +79,12 @@ pub(super) fn complete(row: &Resharding) -> Result<bool> {
 /// `OperationFailed`.
 pub(super) fn check_droppable(row: &Resharding) -> Result<()> {
     match compare(row.copy_id)? {
-        Some(Shards { newer, .. }) if !newer.is_empty() => Err(error!(
+        Some(shards) if !shards.newer.is_empty() => Err(error!(
             Kind::OperationFailed,
             "{} of {} is aborted, but another router has decided it: shards {} have the new layout, with the only documents",
             row.command,
             row.namespace,
-            newer.join(", ")
+            shards.names_of_newer()
         )
         .with_hint("Nothing is dropped. Restore the router to another time, or copy the documents from the shards' tables.")),
         _ => Ok(()),
@@ -88,12 +97,18 @@ fn compare(copy: i32) -> Result<Option<Shards>> {
     let mut shards = Shards { newer: Vec::new(), others: Vec::new() };
     for id in placements::shards(copy)? {
         let shard = cache::shard(id)?;
-        let is_newer = match read_call_on(&shard, &ReadPlacements { collection: Some(copy) }) {
-            Ok(rows) => rows.iter().any(|row| row.token == known.token && row.version > known.version),
-            Err(error) if error.is_out_of_reach() => false,
+        if shard.is_local() {
+            continue;
+        }
+        let found = match read_call_on(&shard, &ReadPlacements { collection: Some(copy) }) {
+            Ok(rows) => rows.into_iter().find(|row| row.token == known.token && row.version > known.version),
+            Err(error) if error.is_out_of_reach() => None,
             Err(error) => return Err(error),
         };
-        if is_newer { shards.newer.push(shard.name.clone()) } else { shards.others.push(shard.name.clone()) }
+        match found {
+            Some(row) => shards.newer.push((id, shard.name.clone(), row.version)),
+            None => shards.others.push(shard.name.clone()),
+        }
     }
     Ok(Some(shards))
 }

@@ -41,7 +41,7 @@ pub const VIEWS: &[CatalogView] = &[
     view(
         "collections",
         false,
-        "_id lastmodEpoch lastmod timestamp uuid key unique noBalance maxChunkSizeBytes dropped",
+        "_id lastmodEpoch lastmod timestamp uuid key unique noBalance maxChunkSizeBytes dropped unsplittable",
     ),
     view("databases", false, "_id primary partitioned"),
     view("locks", true, "_id state process who when why"),

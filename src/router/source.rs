@@ -84,9 +84,14 @@ pub fn answer<T>(
 
 /// Reads the rows of documents, counts or values. A collection that does not exist has none.
 pub fn read(namespace: &str, query: &Query, read: Read<'_>) -> Result<Documents> {
+    read_as(namespace, (query, sampling::kind_of(&read)), read)
+}
+
+/// Like [`read`], for a statement that is sampled as one of this kind.
+pub fn read_as(namespace: &str, (query, kind): (&Query, &'static str), read: Read<'_>) -> Result<Documents> {
     answer(
         namespace,
-        (query, sampling::kind_of(&read)),
+        (query, kind),
         |search, allowed| execute::documents(search.collection, &read.plan(search, allowed)?),
         |source| source.without_shards(query, read),
     )

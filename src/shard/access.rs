@@ -18,9 +18,10 @@ use crate::pg::security::credentials;
 use crate::pg::security::permission;
 use crate::pg::transaction::subtransaction;
 use crate::pg::{server, spi};
+use crate::storage::lock::keep_relation;
 use crate::storage::rows::capture::captures;
 use crate::store;
-use docshard_core::error::{Kind, bail, ensure, error};
+use docshard_core::error::{Kind, bail, ensure, error, sqlstate};
 use docshard_core::routing::names;
 use docshard_core::routing::protocol::access::{PULLER_FUNCTIONS, SetAccess};
 use docshard_core::routing::protocol::qualified;
@@ -313,10 +314,20 @@ pub fn drop_role(role: &str) -> Result<()> {
 /// Sets the rights of roles on a collection's table, if it is on this shard. `readers` may read, `writers` may also write, and `others` get
 /// no rights. All other roles keep their rights.
 pub fn set_access(access: &SetAccess<'_>) -> Result<()> {
-    let &SetAccess { collection, readers, writers, others } = access;
-    if !table::has_relation(&format!("c{collection}")) {
-        return Ok(());
+    let collection = access.collection;
+    let Ok(table) = table::oid(collection) else { return Ok(()) };
+    match subtransaction::attempt(|| set_access_here(access)) {
+        // A drop may have been faster: PostgreSQL reports that as "tuple concurrently deleted". Taking the lock makes this process see it.
+        Err(error) if [sqlstate::INTERNAL_ERROR, sqlstate::UNDEFINED_TABLE].contains(&error.sqlstate) => {
+            keep_relation(table);
+            if table::oid(collection).is_ok() { Err(error) } else { Ok(()) }
+        }
+        done => done,
     }
+}
+
+fn set_access_here(access: &SetAccess<'_>) -> Result<()> {
+    let &SetAccess { collection, readers, writers, others } = access;
     let table = names::table(collection);
     for role in writers {
         spi::run_script(&format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {}", quote_ident(role)))?;

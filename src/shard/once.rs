@@ -72,7 +72,7 @@ fn own(number: &[u8]) -> Result<Number> {
 ///
 /// # Errors
 /// Those of `lock_and_check`; `TransactionTooOld` for a number below that of the session's last write here;
-/// `IncompleteTransactionHistory` if the number belongs to another command, or the reply was not stored; `WriteConflict` if the number was
+/// `IncompleteTransactionHistory` if the number belongs to another command, or the reply is not known here; `WriteConflict` if the number was
 /// forgotten meanwhile.
 pub fn claim(call: &ClaimWrite<'_>) -> Result<Option<ClaimOutcome>> {
     let &ClaimWrite { collection, token, version, ref number, ref skey } = call;
@@ -85,12 +85,17 @@ pub fn claim(call: &ClaimWrite<'_>) -> Result<Option<ClaimOutcome>> {
         // The row has expired meanwhile. If the write is sent again, it counts as a new one.
         bail!(Kind::WriteConflict, "write {number} of the session was forgotten while it was sent again");
     };
-    // A floor tells only that the session has gone on.
     ensure!(
-        last.number == number && !last.command.is_empty(),
+        last.number == number,
         Kind::TransactionTooOld,
         "write {number} of the session is older than its last one, {}",
         last.number
+    );
+    // A floor: the write's home was elsewhere, as the collection had another layout.
+    ensure!(
+        !last.command.is_empty(),
+        Kind::IncompleteTransactionHistory,
+        "write {number} of the session was executed before, but the reply to it is not known here: the collection has got another layout since"
     );
     ensure!(
         last.command == command,

@@ -37,7 +37,7 @@ use docshard_core::routing::consistency::{Finding, Repair, chunks, zones};
 use docshard_core::routing::names;
 use docshard_core::routing::protocol::shard_tables::{DescribeShard, FoundRelation};
 use docshard_core::values::key::KeyPattern;
-use serde_json::json;
+use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 use std::time::Duration;
@@ -66,6 +66,7 @@ const UNREACHABLE: &str = "ShardUnreachable";
 /// Reported even if a transaction stays prepared at the shard: that transaction may be the leftover.
 const LEFTOVER: &str = "LeftoverState";
 const PRIVILEGES: &str = "PrivilegesMismatch";
+const MISPLACED: &str = "MisplacedCollection";
 
 /// What is checked.
 #[derive(Clone, Copy, Debug)]
@@ -261,17 +262,36 @@ fn catalog(
             }
         }
     }
+    keep_copies(&mut found);
     Ok(found)
+}
+
+/// If tables of a collection are missing and the catalog does not know a later table, the router may have lost a change of layout. Then the
+/// unknown table may have the collection's only documents, and neither it nor the missing ones have a repair.
+fn keep_copies(found: &mut [Finding]) {
+    const MISSING: &str = "MissingLocalCollection";
+    let number =
+        |one: &Finding| names::collection_of(names::unqualified(one.details.get("relation").and_then(Json::as_str)?));
+    let Some(first) = found.iter().filter(|one| one.kind == MISSING).filter_map(number).min() else { return };
+    let is_unknown = |one: &Finding| one.kind == MISPLACED && one.namespace.is_none() && number(one) > Some(first);
+    if !found.iter().any(is_unknown) {
+        return;
+    }
+    for one in found.iter_mut().filter(|one| one.kind == MISSING || is_unknown(one)) {
+        let what =
+            if one.kind == MISSING { "no table of the collection" } else { "a table that the catalog does not know" };
+        let why = "the router may have lost a change of a collection's layout, and the table that the catalog does not know may have its only \
+                   documents: connect to the router's previous server, or copy them";
+        let finding = Finding { repair: None, description: format!("the shard has {what}"), ..one.clone() };
+        *one = finding.without_repair(why);
+    }
 }
 
 /// The finding for a table or an index at the shard that is not in the catalog.
 fn misplaced(shard: &str, namespace: Option<&str>, orphan: &FoundRelation) -> Finding {
     let relation = names::relation_name(shard_state::name(orphan));
     let (kind, what) = match orphan.index {
-        None => (
-            "MisplacedCollection",
-            "table, of which the catalog knows nothing there; the repair drops it with its documents",
-        ),
+        None => (MISPLACED, "table, of which the catalog knows nothing there; the repair drops it with its documents"),
         Some(_) => ("InconsistentIndex", "index, of which the catalog knows nothing; the repair drops it"),
     };
     Finding::new(kind, namespace, Some(shard), format!("the shard has a {what}"))
@@ -332,7 +352,10 @@ fn roles(namespace: &str, granted: &[Grant]) -> BTreeMap<String, (BTreeSet<Strin
         let privileges = WRITING[..count].iter().map(|name| (*name).to_owned()).collect();
         (grant.name.clone(), (privileges, Repair::new("grant_access", [grant.name.as_str(), &options])))
     };
-    granted.iter().map(of).collect()
+    // Of a role's grants the last one stays: one that covers the collection, and gives most.
+    let mut ordered: Vec<&Grant> = granted.iter().collect();
+    ordered.sort_by_key(|grant| (grant.covers(namespace), grant.level == Level::Write));
+    ordered.into_iter().map(of).collect()
 }
 
 /// Checks the ranges of zones.

@@ -40,6 +40,15 @@ rows! {
         key: Option<Json>,
     }
 
+    /// A collection whose statements are sampled.
+    Sampled from "collections" {
+        namespace: String,
+        /// its UUID, in Extended JSON
+        uuid: Json = sql::collection_uuid("id", "token") + "::pg_catalog.text",
+        /// at most one statement in this number of microseconds is sampled
+        every_us: i64 = "(to_jsonb(collections) ->> 'sampled_every_us')::pg_catalog.int8",
+    }
+
     /// What the balancer needs to know of a collection.
     Balanced from "collections c" {
         id: i32,
@@ -263,6 +272,11 @@ statements! {
     /// True if statements of any collection are sampled; none are before the extension is updated.
     pub fn any_is_sampled() -> bool {
         run "SELECT FROM docshard_catalog.collections WHERE to_jsonb(collections) ->> 'sampled_every_us' IS NOT NULL LIMIT 1"
+    }
+
+    /// The collections whose statements are sampled.
+    pub fn sampled() -> Vec<Sampled> {
+        select "WHERE to_jsonb(collections) ->> 'sampled_every_us' IS NOT NULL ORDER BY namespace"
     }
 
     /// Renames a collection, within its database.

@@ -61,8 +61,8 @@ rows! {
         id: i64,
         /// the move is not decided, and can be aborted
         running: bool = "state = 'running'",
-        /// the balancer began the move, or `move_primary` did
-        of_balancer: bool = "reason <> 'manual'",
+        /// no user began the move
+        of_balancer: bool = OF_BALANCER,
         /// why only an administrator can end the move (see [`set_in_doubt`]); None if it ends by itself
         doubt: Option<String> = "CASE WHEN state = 'running' AND step = 'in doubt' THEN error END",
     }
@@ -93,6 +93,13 @@ rows! {
     /// The number of documents of a range that a donor has removed, and the time that this took, in milliseconds.
     Removal from "migrations" { documents: i64, millis: i64 = "(durations ->> 'removing')::int8" }
 }
+
+/// The reasons of moves that users begin.
+pub const MANUAL: &str = "manual";
+pub const MOVE_PRIMARY: &str = "movePrimary";
+
+/// The SQL condition for a move of the balancer.
+const OF_BALANCER: &str = "reason NOT IN ('manual', 'movePrimary')";
 
 /// The SQL condition for a move that may still change owners.
 const MAY_CHANGE_OWNERS: &str = "state IN ('running', 'committed')";
@@ -158,9 +165,10 @@ statements! {
     /// True if there is a move of that number.
     pub fn exists(id: i64) -> bool { run "SELECT FROM docshard_catalog.migrations WHERE id = $1" }
 
-    /// True if a process of this server, since its start, has inserted the move.
+    /// True if a process of this server, since its start, has inserted the move. That is not known before the extension is updated.
     pub fn is_of_this_server(id: i64) -> bool {
-        run "SELECT FROM docshard_catalog.migrations WHERE id = $1 AND server_started_at = pg_catalog.pg_postmaster_start_time()"
+        run "SELECT FROM docshard_catalog.migrations WHERE id = $1 AND (to_jsonb(migrations) ->> 'server_started_at')::pg_catalog.timestamptz \
+             = pg_catalog.pg_postmaster_start_time()"
     }
 
     /// The ranges whose moves were aborted in the last hour after at least `attempts` attempts at the hand-over.
@@ -171,7 +179,7 @@ statements! {
 
     /// The balancer's moves that are not decided, oldest first, in the active snapshot.
     pub fn running_of_balancer() -> Vec<i64> {
-        run_active "SELECT id FROM docshard_catalog.migrations WHERE state = 'running' AND reason <> 'manual' ORDER BY id"
+        run_active format!("SELECT id FROM docshard_catalog.migrations WHERE state = 'running' AND {OF_BALANCER} ORDER BY id")
     }
 
     /// The errors of running moves, oldest first, at most ten. Recovery could not end these moves.

@@ -57,6 +57,14 @@ rows! {
         copy_id: i32,
         collection: i32 = "collection_id",
     }
+
+    /// How many changes there are of one command.
+    Counts from "resharding" {
+        command: String,
+        started: i64 = "count(*)",
+        committed: i64 = "count(*) FILTER (WHERE outcome = 'committed')",
+        aborted: i64 = "count(*) FILTER (WHERE outcome = 'aborted')",
+    }
 }
 
 impl Running {
@@ -112,6 +120,11 @@ pub fn running() -> Result<Vec<Running>> {
     if is_there() { all_running() } else { Ok(Vec::new()) }
 }
 
+/// The numbers of changes, by command.
+pub fn counts() -> Result<Vec<Counts>> {
+    if is_there() { all_counts() } else { Ok(Vec::new()) }
+}
+
 /// The running change of the collection with this number, which may also be the copy; in the active snapshot.
 pub fn read_running_of(collection: i32) -> Result<Option<Resharding>> {
     if is_there() { of_collection(collection) } else { Ok(None) }
@@ -133,6 +146,8 @@ statements! {
     fn all_unfinished() -> Vec<Resharding> { select "WHERE state <> 'done' ORDER BY id" }
 
     fn all_running() -> Vec<Running> { select "WHERE state = 'running' ORDER BY namespace" }
+
+    fn all_counts() -> Vec<Counts> { select "GROUP BY command" }
 
     fn of_collection(collection: i32) -> Option<Resharding> {
         select_active "WHERE state = 'running' AND (collection_id = $1 OR copy_id = $1)"

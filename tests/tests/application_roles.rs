@@ -239,6 +239,29 @@ fn a_role_that_comes_again_is_served() {
     }
 }
 
+/// A grant changes the privileges of all tables. One that is being dropped has none any more.
+#[test]
+fn a_grant_beside_a_drop_leaves_out_the_collection() {
+    let cluster = Cluster::start(1);
+    let router = &cluster.router;
+    router.psql("SELECT docshard.stop_balancer(); SELECT docshard.enable_sharding('test', 'shard0'); CREATE ROLE app");
+    for collection in ["dropped", "kept"] {
+        router.psql(&format!("SELECT docshard.insert_one('test.{collection}', '{{\"_id\": 0}}')"));
+    }
+    // As when recovery drops the copy of a change of layout.
+    let id: i32 = router.value("SELECT id FROM docshard_catalog.collections WHERE namespace = 'test.dropped'");
+    let mut dropping = cluster.shards[0].client();
+    dropping.batch_execute(&format!("BEGIN; SELECT docshard_internal.drop_table({id})")).expect("a drop");
+    let mut client = router.client();
+    let granting =
+        thread::spawn(move || client.batch_execute("SELECT docshard.grant_access('app', '{\"write\": \"test\"}')"));
+    let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+    wait_until("the grant waits", PATIENCE, || cluster.shards[0].value::<i64>(waits) > 0);
+    dropping.batch_execute("COMMIT").expect("the drop");
+    granting.join().expect("a thread").expect("the grant");
+    router.psql("SET ROLE app; SELECT docshard.insert_one('test.kept', '{\"_id\": 1}')");
+}
+
 /// Statements of several roles in one session are cancelled at any moment, roll back to savepoints, or fail. Later statements
 /// must run as their own role. At the shard each role may access one collection; the router would allow both.
 #[test]

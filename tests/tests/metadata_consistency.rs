@@ -195,6 +195,14 @@ fn validator_and_privileges(cluster: &Cluster) {
         ("PrivilegesMismatch", NS, "shard1"),
     ];
     repaired(cluster, "privileges", &expected);
+    // The repair names a grant that covers the collection.
+    cluster.router.psql("SELECT docshard.grant_access('app', '{\"read\": \"aaa\", \"write\": \"zzz\"}')");
+    shard0.psql(&format!("REVOKE SELECT ON docshard_data.c{id} FROM app"));
+    let found = expect(cluster, "a privilege", &expected[..1]);
+    let repair = found[0].repair.clone().expect("a repair");
+    assert!(repair.contains(NS), "{repair}");
+    cluster.router.psql(&repair);
+    check_nothing(cluster, "the repair");
 }
 
 fn versions(cluster: &Cluster) {

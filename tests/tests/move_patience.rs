@@ -117,6 +117,27 @@ fn changes_wait_for_a_users_move() {
     moving.check_clean();
 }
 
+/// A move of `move_primary` is a user's, too.
+#[test]
+fn changes_wait_for_a_move_of_the_primary_shard() {
+    let moving = Moving::start(40);
+    let router = &moving.cluster.router;
+    run(&mut router.client(), "SELECT docshard.insert_one('other.plain', '{\"_id\": 1}')");
+    run(&mut router.client(), "SELECT docshard.move_primary('other', 'shard0')");
+    router.arm("move.cloned", Fault::Pause);
+    let mover = moving.spawn("SELECT docshard.move_primary('other', 'shard1')");
+    router.await_fault("move.cloned");
+    let mut client = router.client();
+    run(&mut client, "SET lock_timeout = '2500ms'");
+    let (sqlstate, _) = error_of(&mut client, "SELECT docshard.create_index('other.plain', '{\"n\": 1}')");
+    assert_eq!(sqlstate, "55P03");
+    assert!(!mover.is_finished());
+    router.release("move.cloned");
+    mover.join().expect("a thread").expect("the move");
+    let owner: String = router.value("SELECT shard FROM docshard.chunks WHERE namespace = 'other.plain'");
+    assert_eq!(owner, "shard1");
+}
+
 #[test]
 fn the_balancers_move_gives_way_to_changes() {
     let moving = Moving::start(2000);

@@ -334,6 +334,38 @@ fn a_promoted_router_repeats_no_version_and_no_number() {
     assert_sound(&cluster, 6, [3, 3]);
 }
 
+/// The router fails over to a standby that lacks the decision of a change of layout, in which its own database is one of the shards.
+#[test]
+fn a_layout_that_a_former_server_has_decided_is_completed_with_local() {
+    let mut cluster = cluster(2);
+    let standby = cluster.router.asynchronous_standby();
+    cluster.router.arm("reshard.verified", Fault::Pause);
+    let mut client = cluster.router.client();
+    let sql = format!("SELECT docshard.reshard_collection('{NS}', '{{\"_id\": \"hashed\"}}')");
+    let changing = std::thread::spawn(move || client.execute(&sql, &[]));
+    cluster.router.await_fault("reshard.verified");
+    let caught_up = "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn < pg_current_wal_lsn()";
+    wait_until("the standby has the copy", PATIENCE, || cluster.router.value::<i64>(caught_up) == 0);
+    let receiver = standby.freeze_receiver();
+    cluster.router.arm("reshard.decided", Fault::Pause);
+    cluster.router.release("reshard.verified");
+    cluster.router.await_fault("reshard.decided");
+    cluster.router.fail_over_without(standby, &receiver);
+    changing.join().expect("it ends").expect_err("the router is gone");
+    wait_until("the change is completed", PATIENCE, || {
+        recover(&cluster);
+        cluster.router.value::<i64>("SELECT count(*) FROM docshard.resharding WHERE state <> 'done'") == 0
+    });
+    assert_eq!(cluster.router.value::<String>("SELECT outcome FROM docshard.resharding"), "committed");
+    assert_eq!(count(&cluster), 6);
+    let checked: Value = cluster.router.value(&format!("SELECT docshard.check_collection('{NS}')"));
+    assert!(checked["violations"].as_array().is_none_or(Vec::is_empty), "{checked}");
+    for k in 200..210 {
+        cluster.router.psql(&insert(k));
+    }
+    assert_eq!(count(&cluster), 16);
+}
+
 /// Has the router bring a shard and its catalog together.
 fn adopt(cluster: &Cluster, shard: &str) -> Result<Value, Box<postgres::error::DbError>> {
     let sql = format!("SELECT docshard.accept_shard('{shard}', '{{\"adopt\": true}}')::json");
@@ -565,6 +597,36 @@ fn a_change_of_layout_that_the_backup_has_only_a_part_of_is_left_to_the_administ
     assert!(refused.as_db_error().is_some_and(|error| error.message().contains("another router")), "{refused:?}");
     recover(&cluster);
     assert_eq!(documents(), before);
+}
+
+/// The backup is from before a change of layout: the shards have only a table that it does not know.
+#[test]
+fn a_router_that_lacks_a_change_of_layout_says_so() {
+    let mut cluster = cluster(2);
+    // The counters would show that the catalog is older.
+    cluster.router.psql("SELECT docshard.set_setting('shard_count_interval_ms', '60000')");
+    let backup = cluster.router.backup();
+    cluster.router.psql(&format!("SELECT docshard.unshard_collection('{NS}', 'shard1')"));
+    cluster.router.restore(backup);
+    let query = format!("SELECT docshard.count_documents('{NS}')");
+    let error = cluster.router.client().query(&query, &[]).expect_err("the table is gone");
+    let error = error.as_db_error().expect("an error of the server");
+    let (message, hint) = (error.message(), error.hint().unwrap_or_default());
+    assert!(message.contains("the catalog has lost its last commits"), "{error:?}");
+    assert!(
+        message.contains("docshard_data.c2 on shard \"shard1\"") && !message.contains("shard0\" has lost"),
+        "{error:?}"
+    );
+    assert!(hint.contains("list_orphaned_relations") && !hint.contains("adopt"), "{error:?}");
+    let of_health = "SELECT coalesce(error, '') FROM docshard.health WHERE shard = 'shard0'";
+    let shown: String = cluster.router.value(of_health);
+    assert!(shown.contains("the catalog has lost its last commits"), "{shown}");
+    let repairs = "SELECT count(*), count(repair) FROM docshard.check_metadata_consistency()";
+    let row = cluster.router.client().query_one(repairs, &[]).expect("findings");
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (2, 0));
+    recover(&cluster);
+    assert_eq!(cluster.shards[1].value::<i64>("SELECT count(*) FROM docshard_data.c2"), 6);
+    assert!(orphans(&cluster).contains("c2"));
 }
 
 /// Accepting shards makes no router of a copy: only a take-over compares its catalog with the shards.

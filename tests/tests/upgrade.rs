@@ -232,6 +232,39 @@ fn an_upgrade_from_every_release_is_a_fresh_install_with_its_data() {
     }
 }
 
+/// A move without a coordinator ends also before the router's extension is updated; after that, all earlier moves count as those of another
+/// server, whose decisions the catalog may lack.
+#[test]
+fn moves_from_before_the_upgrade_are_judged_by_the_shards() {
+    let release = Release::all().pop().expect("a release");
+    let mut cluster = used_cluster(&release);
+    for node in cluster.shards.iter_mut().chain([&mut cluster.router]) {
+        node.stop();
+        node.use_library(&Release::present());
+        node.start();
+    }
+    let router = &cluster.router;
+    router.psql(
+        "INSERT INTO docshard_catalog.migrations (token, collection_id, namespace, min, max, donor, recipient, version, donor_version, recipient_version) \
+         SELECT c.token, c.id, c.namespace, k.min, k.max, d.shard_id, r.shard_id, c.version + 1, d.version, r.version \
+           FROM docshard_catalog.collections c JOIN docshard_catalog.chunks k ON k.collection_id = c.id \
+           JOIN docshard_catalog.placements d ON d.collection_id = c.id AND d.shard_id = k.shard_id \
+           JOIN docshard_catalog.placements r ON r.collection_id = c.id AND r.shard_id <> k.shard_id \
+          WHERE c.namespace = 'shop.things' AND k.shard_id = (SELECT id FROM docshard_catalog.shards WHERE name = 'shard0') \
+            AND r.shard_id = (SELECT id FROM docshard_catalog.shards WHERE name = 'shard1')",
+    );
+    docshard_tests::wait_until("the move is aborted", std::time::Duration::from_secs(60), || {
+        router.value::<i64>(
+            "SELECT count(*) FROM docshard_catalog.migrations WHERE state = 'done' AND outcome = 'aborted'",
+        ) == 1
+    });
+    router.psql("ALTER EXTENSION docshard UPDATE");
+    let own = "SELECT count(*) FROM docshard_catalog.migrations WHERE server_started_at >= pg_postmaster_start_time()";
+    assert_eq!(router.value::<i64>(own), 0);
+    router.psql("SELECT docshard.move_chunk('shop.things', '{\"k\": 150}', 'shard1')");
+    assert_eq!(router.value::<i64>(own), 1);
+}
+
 /// Reads what an administrator looks at: all views of docshard and the commands that list things.
 fn read_everything(client: &mut Client, when: &str) {
     let views = client.query("SELECT viewname::text FROM pg_views WHERE schemaname = 'docshard'", &[]).expect("views");

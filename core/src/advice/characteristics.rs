@@ -107,7 +107,7 @@ pub enum Trend {
     Monotonic,
     /// neither
     NotMonotonic,
-    /// nothing can be said: all keys are equal, or there are fewer than two
+    /// nothing can be said: there are fewer than two keys
     Unknown,
 }
 
@@ -129,6 +129,7 @@ impl Trend {
         match rank_correlation(keys) {
             Some(found) if found.abs() >= MONOTONIC => (Self::Monotonic, Some(found)),
             Some(found) => (Self::NotMonotonic, Some(found)),
+            None if keys.len() > 1 => (Self::NotMonotonic, None),
             None => (Self::Unknown, None),
         }
     }

@@ -7,10 +7,14 @@
 //! failover, those of moves that have ended, which the worker ends. So a shard is known to be behind only if it still is after all
 //! prepared transactions that an earlier look found have ended, or if that look found none.
 //!
+//! If the shard lacks a collection, and shards have later tables that the catalog does not know, then rather the router has lost its last
+//! commits: the collection has got another layout, and with it another number.
+//!
 //! A shard with a newer version is *ahead*: the router has lost commits. It is known to be ahead if it still is half a second later, and no
 //! move of the collection may change its version. When the shard's state is adopted, the catalog takes over its version.
 
 use super::identity;
+use super::shard_state::{self, Orphan};
 use crate::catalog::cache;
 use crate::catalog::cluster::nodes::read_call_on;
 use crate::catalog::cluster::shard::Shard;
@@ -23,6 +27,7 @@ use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
 use docshard_core::error::sqlstate;
 use docshard_core::routing::model::Collection;
+use docshard_core::routing::names;
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::shard_tables::SeeVersions;
 use docshard_core::sql::quote::quote_literal;
@@ -31,6 +36,7 @@ use serde_json::Value as Json;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// The largest answer to [`SeeVersions`], in bytes: enough for hundreds of thousands of collections.
 const MAX_SEEN: usize = 16 << 20;
@@ -38,8 +44,11 @@ const MAX_SEEN: usize = 16 << 20;
 /// How long a shard must be ahead before it is reported, in milliseconds: it commits some changes shortly before the catalog does.
 const AHEAD_MS: i64 = 500;
 
-/// The largest number of collections that a message names.
+/// The largest number of collections, or of tables, that a message names.
 const NAMED: usize = 3;
+
+/// How long shards may take to answer which tables they have.
+const PATIENCE: Duration = Duration::from_millis(2500);
 
 /// What a shard answers to [`SeeVersions`].
 pub struct Seen {
@@ -78,6 +87,8 @@ impl Seen {
 /// A collection in which a shard is behind the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Behind {
+    /// the collection's number
+    pub collection: i32,
     pub namespace: String,
     /// the shard's version; None if it does not have the collection
     pub found: Option<i64>,
@@ -86,13 +97,15 @@ pub struct Behind {
 }
 
 impl Behind {
-    fn of(namespace: &str, found: Option<i64>, version: i64) -> Option<Self> {
-        found.is_none_or(|found| found < version).then(|| Self { namespace: namespace.to_owned(), found, version })
+    fn of(collection: i32, namespace: &str, found: Option<i64>, version: i64) -> Option<Self> {
+        let namespace = || namespace.to_owned();
+        found.is_none_or(|found| found < version).then(|| Self { collection, namespace: namespace(), found, version })
     }
 
     /// The collection if the shard is ahead of the catalog in it.
-    fn ahead(namespace: &str, found: Option<i64>, version: i64) -> Option<Self> {
-        found.filter(|found| *found > version).map(|_| Self { namespace: namespace.to_owned(), found, version })
+    fn ahead(collection: i32, namespace: &str, found: Option<i64>, version: i64) -> Option<Self> {
+        let namespace = || namespace.to_owned();
+        found.filter(|found| *found > version).map(|_| Self { collection, namespace: namespace(), found, version })
     }
 }
 
@@ -129,7 +142,7 @@ impl Suspicion {
         for _ in 0..2 {
             let Ok(seen) = look(&shard, Some(collection.id)) else { return Ok(None) };
             let found = seen.version(collection.id, collection.token);
-            let Some(behind) = Behind::of(&collection.namespace, found, version) else {
+            let Some(behind) = Behind::of(collection.id, &collection.namespace, found, version) else {
                 self.0.remove(&shard.id);
                 return Ok(None);
             };
@@ -137,7 +150,7 @@ impl Suspicion {
                 Some(waits) => {
                     waits.retain(|gid| seen.prepared.contains(gid));
                     let is_behind = waits.is_empty() && is_in_catalog(collection)?;
-                    return Ok(is_behind.then(|| refusal(&shard.name, &[behind])));
+                    return is_behind.then(|| refusal(&shard.name, &[behind])).transpose();
                 }
                 None => drop(self.0.insert(shard.id, may_bring_forward(&shard, &seen)?)),
             }
@@ -168,11 +181,41 @@ fn shard_of(collection: &Collection, error: &Error) -> Result<Option<Rc<Shard>>>
 }
 
 /// The error of a statement that a shard has refused because it is behind.
-fn refusal(shard: &str, behind: &[Behind]) -> Error {
+fn refusal(shard: &str, behind: &[Behind]) -> Result<Error> {
+    let (message, hint) = explain(shard, behind)?;
     // SQLSTATE 40001 would ask the client to repeat what cannot succeed.
-    Error::new(Kind::StaleShardVersion, describe(shard, behind))
+    Ok(Error::new(Kind::StaleShardVersion, message)
         .with_sqlstate(sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE)
-        .with_hint(hint(shard))
+        .with_hint(hint))
+}
+
+/// Says in which collections a shard is behind, or what the router has lost, and what to do.
+fn explain(shard: &str, behind: &[Behind]) -> Result<(String, String)> {
+    let unknown = match behind.iter().filter(|one| one.found.is_none()).map(|one| one.collection).min() {
+        Some(first) => unknown_tables(first)?,
+        None => Vec::new(),
+    };
+    if unknown.is_empty() {
+        return Ok((describe(shard, behind), hint(shard)));
+    }
+    let text = format!(
+        "the catalog has lost its last commits, and does not know {}: on shard \"{shard}\", ",
+        unknown.join(", ")
+    );
+    Ok((list(text, behind), HINT_LOST_LAYOUT.to_owned()))
+}
+
+const HINT_LOST_LAYOUT: &str = "The router was probably promoted from an asynchronous standby, or restored from a backup, and lacks a change of the \
+     collection's layout. Nothing is deleted. Connect to its previous server if that can still come back. Otherwise the documents are in the tables \
+     that docshard.list_orphaned_relations() shows.";
+
+/// The tables at shards that the catalog does not know and that are later than a collection. A shard that does not answer in time counts as
+/// having none.
+fn unknown_tables(collection: i32) -> Result<Vec<String>> {
+    let (orphans, _) = user::as_extension_owner(|| shard_state::orphans(PATIENCE))?;
+    let is_later = |one: &Orphan| names::collection_of(&one.relation).is_some_and(|number| number > collection);
+    let name = |one: Orphan| format!("{} on shard \"{}\"", names::relation_name(one.relation), one.shard);
+    Ok(orphans.into_iter().filter(is_later).take(NAMED).map(name).collect())
 }
 
 /// The hint of the error: the function that repairs a shard, and what to consider before.
@@ -190,7 +233,7 @@ fn describe(shard: &str, behind: &[Behind]) -> String {
 }
 
 fn list(mut text: String, behind: &[Behind]) -> String {
-    for (n, Behind { namespace, found, version }) in behind.iter().take(NAMED).enumerate() {
+    for (n, Behind { namespace, found, version, .. }) in behind.iter().take(NAMED).enumerate() {
         let comma = if n == 0 { "" } else { ", " };
         let _ = match found {
             Some(found) => write!(text, "{comma}{namespace} is at version {found} there, not {version}"),
@@ -209,7 +252,7 @@ pub fn explain_ahead(collection: &Collection, error: &Error) -> Result<Option<Er
     let Ok(seen) = look(&shard, Some(collection.id)) else { return Ok(None) };
     let found = seen.version(collection.id, collection.token);
     let version = collection.placements.get(&shard.id).copied().unwrap_or_default();
-    let ahead = Behind::ahead(&collection.namespace, found, version);
+    let ahead = Behind::ahead(collection.id, &collection.namespace, found, version);
     Ok(ahead.map(|ahead| {
         Error::new(Kind::StaleShardVersion, describe_ahead(&shard.name, &[ahead])).with_hint(hint_ahead(&shard.name))
     }))
@@ -244,7 +287,9 @@ impl Expected {
     fn compare(&self, shard: ShardId, seen: &Seen) -> Vec<Behind> {
         let placed = self.0.get(&shard).into_iter().flatten();
         placed
-            .filter_map(|one| Behind::of(&one.namespace, seen.version(one.collection, one.token), one.version))
+            .filter_map(|one| {
+                Behind::of(one.collection, &one.namespace, seen.version(one.collection, one.token), one.version)
+            })
             .collect()
     }
 
@@ -260,7 +305,8 @@ impl Expected {
     pub fn difference(&self, shard: &Shard, first: &Seen) -> Result<Option<String>> {
         let behind = self.behind(shard, first)?;
         if !behind.is_empty() {
-            return Ok(Some(format!("{}; {}", describe(&shard.name, &behind), hint(&shard.name))));
+            let (text, hint) = explain(&shard.name, &behind)?;
+            return Ok(Some(format!("{text}; {hint}")));
         }
         let ahead = self.ahead(shard, first)?;
         Ok((!ahead.is_empty()).then(|| format!("{}; {}", describe_ahead(&shard.name, &ahead), hint_ahead(&shard.name))))
@@ -270,7 +316,7 @@ impl Expected {
     fn ahead(&self, shard: &Shard, first: &Seen) -> Result<Vec<Behind>> {
         let placed: Vec<_> = self.0.get(&shard.id).into_iter().flatten().collect();
         let is_ahead = |one: &&placements::PlacedCollection, seen: &Seen| {
-            Behind::ahead(&one.namespace, seen.version(one.collection, one.token), one.version)
+            Behind::ahead(one.collection, &one.namespace, seen.version(one.collection, one.token), one.version)
         };
         let suspects: Vec<_> = placed.into_iter().filter(|one| is_ahead(one, first).is_some()).collect();
         if suspects.is_empty() || identity::require_router().is_err() {
@@ -288,7 +334,7 @@ impl Expected {
                 }
                 let now = placements::read(one.collection)?.into_iter().find(|placed| placed.shard == shard.id);
                 let found = seen.version(one.collection, one.token);
-                ahead.extend(now.and_then(|now| Behind::ahead(&one.namespace, found, now.version)));
+                ahead.extend(now.and_then(|now| Behind::ahead(one.collection, &one.namespace, found, now.version)));
             }
             Ok(ahead)
         })

@@ -1,6 +1,8 @@
 //! A shard, and where it is.
 
+use crate::pg::error::Result;
 use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::error::{Kind, ensure};
 use pgrx::pg_sys::Oid;
 
 /// A shard.
@@ -24,6 +26,12 @@ pub struct Server {
 }
 
 impl Shard {
+    /// Refuses a shard that is being removed, for a request to bring data to it.
+    pub fn require_takes_data(&self) -> Result<()> {
+        ensure!(!self.draining, Kind::ShardNotFound, "shard {} is being removed", self.name);
+        Ok(())
+    }
+
     /// True for this database.
     pub fn is_local(&self) -> bool {
         self.server.is_none()

@@ -5,15 +5,15 @@ use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
 use crate::store::{databases as store, shards};
 use docshard_core::cluster::chunk_map::ShardId;
-use docshard_core::error::{Kind, bail, error};
+use docshard_core::error::{Kind, error};
 use serde_json::json;
 
 pub use crate::store::databases::primary;
 
 /// Creates a database if it does not exist; returns its primary shard. A new one gets the requested shard, or the one with the
 /// fewest chunks and databases.
-/// Errors: `InvalidNamespace`; `InvalidOptions` for `local`; `ShardNotFound`; `IllegalOperation` for `config`, and if the requested shard
-/// is being removed; `NamespaceExists` if the database has another primary shard than the requested one.
+/// Errors: `InvalidNamespace`; `InvalidOptions` for `local`; `ShardNotFound`, also if the requested shard is being removed;
+/// `IllegalOperation` for `config`; `NamespaceExists` if the database has another primary shard than the requested one.
 pub fn ensure(name: &str, wanted: Option<&str>) -> Result<ShardId> {
     namespace::check_database(name)?;
     namespace::check_writable(name)?;
@@ -23,9 +23,7 @@ pub fn ensure(name: &str, wanted: Option<&str>) -> Result<ShardId> {
     let wanted = match wanted {
         Some(shard) => {
             let shard = cache::shard_named(shard)?;
-            if shard.draining {
-                bail!(Kind::IllegalOperation, "shard {} is being removed", shard.name);
-            }
+            shard.require_takes_data()?;
             Some(shard.id)
         }
         None => None,

@@ -11,13 +11,16 @@
 
 use super::collection::{Options, insert_row, lay_out};
 use super::rename::move_rights;
+pub use super::sharding::needs_index;
 use super::sharding::{self, ShardOptions};
 use super::{databases, namespace, zones};
 use crate::catalog::cluster::access;
 use crate::catalog::cluster::nodes::{call_on, call_on_all};
 use crate::catalog::cluster::pending_drops::{self, Dropped};
+use crate::catalog::cluster::shard::Shard;
 use crate::catalog::{cache, change};
 use crate::pg::error::Result;
+use crate::store::collections::Locked;
 use crate::store::indexes::StoredIndex;
 use crate::store::zone_ranges::StoredRange;
 use crate::store::{self, collections, placements};
@@ -118,12 +121,15 @@ pub fn check(of: &Collection, key: &KeyPattern, unique: bool) -> Result<()> {
     sharding::has_index_or_place(of, key, &options).map(drop)
 }
 
-/// True if an index of the collection serves a shard key.
+/// Refuses a shard key that no index of the collection serves.
 ///
 /// # Errors
-/// Those of [`check`].
-pub fn has_index(of: &Collection, key: &KeyPattern, unique: bool) -> Result<bool> {
-    sharding::has_index_or_place(of, key, &ShardOptions { unique, ..ShardOptions::default() })
+/// `InvalidOptions`; those of [`check`].
+pub fn require_index(of: &Collection, key: &KeyPattern, unique: bool) -> Result<()> {
+    match sharding::has_index_or_place(of, key, &ShardOptions { unique, ..ShardOptions::default() })? {
+        true => Ok(()),
+        false => Err(sharding::no_index(&of.namespace, Some(of), key)),
+    }
 }
 
 /// A copy, without documents.
@@ -248,13 +254,7 @@ pub fn replace(of: &Collection, copy: &Copy, layout: &Layout) -> Result<()> {
     let shards = layout.shards();
     for shard in shards.iter().map(|id| cache::shard(*id)).collect::<Result<Vec<Rc<_>>>>()? {
         let set = SetVersion { collection: copy.id, token: copy.token, before: copy.version, version };
-        if call_on(&shard, &set)?.len() != 1 {
-            return Err(error!(
-                Kind::OperationFailed,
-                "shard \"{}\" is not at version {} of the copy of {}", shard.name, copy.version, of.namespace
-            )
-            .with_hint("The shard or the router may have been restored from a backup."));
-        }
+        advance_shard(&shard, &set, &of.namespace)?;
     }
     placements::set_version(copy.id, &shards, version)?;
     call_on_all(&placements::shards(of.id)?, &DropTable { collection: of.id })?;
@@ -266,6 +266,16 @@ pub fn replace(of: &Collection, copy: &Copy, layout: &Layout) -> Result<()> {
     change::touch(copy.id)
 }
 
+/// Sets a shard's version of the copy of a collection.
+fn advance_shard(shard: &Shard, set: &SetVersion, of: &str) -> Result<()> {
+    if call_on(shard, set)?.len() == 1 {
+        return Ok(());
+    }
+    let error =
+        error!(Kind::OperationFailed, "shard \"{}\" is not at version {} of the copy of {of}", shard.name, set.before);
+    Err(error.with_hint("The shard or the router may have been restored from a backup."))
+}
+
 /// Gives a copy the collection's name, and deletes the collection from the catalog.
 fn rename_copy(of: i32, copy: i32, namespace: &str) -> Result<()> {
     collections::complete_copy(copy, of)?;
@@ -274,11 +284,20 @@ fn rename_copy(of: i32, copy: i32, namespace: &str) -> Result<()> {
     collections::rename(copy, namespace)
 }
 
-/// Completes [`replace`] in the catalog after the shards have done their parts and the router's part was lost. The caller has locked the
-/// collection's row. `keeps_key`: false if the copy has another shard key; then the zones' ranges are deleted.
-pub fn take_name(of: i32, copy: i32, namespace: &str, keeps_key: bool) -> Result<()> {
-    let version = change::next_version(copy)?;
-    placements::set_version(copy, &placements::shards(copy)?, version)?;
+/// Completes [`replace`] in the catalog, and in this database as a shard, after the other shards have done their parts and the router's part
+/// was lost. `versions` are those of the copy at the other shards. The caller has locked the collection's row. `keeps_key`: false if the
+/// copy has another shard key; then the zones' ranges are deleted.
+pub fn take_name(of: i32, copy: i32, namespace: &str, keeps_key: bool, versions: &[(ShardId, i64)]) -> Result<()> {
+    for (shard, version) in versions {
+        collections::raise_version(copy, *version)?;
+        placements::set_version(copy, &[*shard], *version)?;
+    }
+    for shard in placements::shards(copy)?.into_iter().filter(|id| versions.iter().all(|(other, _)| other != id)) {
+        let (before, version) = (placements::version(copy, shard)?.unwrap_or_default(), change::next_version(copy)?);
+        let Some(Locked { token, .. }) = collections::lock_id(copy)? else { continue };
+        advance_shard(&*cache::shard(shard)?, &SetVersion { collection: copy, token, before, version }, namespace)?;
+        placements::set_version(copy, &[shard], version)?;
+    }
     pending_drops::drop_everywhere(&placements::shards(of)?, Dropped::Collection(of), namespace)?;
     rename_copy(of, copy, namespace)?;
     if !keeps_key {

@@ -59,6 +59,16 @@ pub fn split(namespace: &str) -> Result<(&str, &str)> {
     split_with(namespace, None)
 }
 
+/// Like [`split`], for operations that no internal collection allows.
+/// Errors: `IllegalOperation` for a collection of an internal database, and a system collection.
+pub fn split_of_users(namespace: &str) -> Result<(&str, &str)> {
+    let is_system = namespace.split_once('.').is_some_and(|(_, name)| name.starts_with("system."));
+    let parts = if is_system { None } else { Some(split(namespace)?) };
+    parts
+        .filter(|(database, _)| !is_internal(database))
+        .ok_or_else(|| error!(Kind::IllegalOperation, "{namespace} is an internal collection"))
+}
+
 /// Like [`split`], but accepts the name `allowed`, which a collection cannot have.
 pub fn split_with<'n>(namespace: &'n str, allowed: Option<&str>) -> Result<(&'n str, &'n str)> {
     if namespace.is_empty() {

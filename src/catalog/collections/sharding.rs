@@ -33,6 +33,8 @@ pub struct ShardOptions {
     pub unique: bool,
     /// how many chunks an empty hashed collection starts with
     pub initial_chunks: Option<i64>,
+    /// an error if no index serves the key of an empty collection
+    pub needs_index: bool,
     /// the caller gave the simple collation, which a collection with a collation requires: shard keys compare by bytes
     pub simple_collation: bool,
 }
@@ -151,7 +153,11 @@ fn shard_new(
     let primary = databases::ensure(database, None)?;
     let collation = former.and_then(|former| former.collation.as_deref());
     let validation = former.and_then(|former| former.validation.as_deref());
+    former.map_or(Ok(()), |former| check_unique_indexes(former, pattern))?;
     let serves = former.map_or(Ok(false), |former| has_index_or_place(former, pattern, options))?;
+    if options.needs_index && !serves && needs_index(pattern) {
+        return Err(no_index(name, former, pattern));
+    }
     let Some(id) = insert_row(name, database, Some(pattern), Options { collation, validation })? else {
         bail!(Kind::ConflictingOperationInProgress, "{name} was created concurrently");
     };
@@ -295,19 +301,49 @@ fn check_indexes(collection: &Collection, pattern: &KeyPattern, options: &ShardO
     if has_index(collection, pattern, options)? {
         store::collections::drop_key_index(collection.id)?;
     } else if paths != ["_id"] {
-        return Err(error!(
-            Kind::InvalidOptions,
-            "Please create an index that starts with the proposed shard key before sharding the collection: {}",
-            pattern.to_json()
-        )
-        .with_hint(format!(
-            "SELECT docshard.create_index('{}', '{}'{});",
-            collection.namespace,
-            pattern.to_json(),
-            if collection.collation.is_some() { ", '{\"collation\": {\"locale\": \"simple\"}}'" } else { "" }
-        )));
+        return Err(no_index(&collection.namespace, Some(collection), pattern));
     }
     check_unique_indexes(collection, pattern)
+}
+
+/// True if MongoDB requires an index on the shard key when it may create none: the key has no hashed field, and is not `_id` alone.
+pub fn needs_index(pattern: &KeyPattern) -> bool {
+    pattern.hashed_field().is_none() && !pattern.is_in_order_of_id()
+}
+
+/// The error of a shard key that no index serves. The hint says why an index that begins with its fields does not.
+pub(super) fn no_index(name: &str, collection: Option<&Collection>, pattern: &KeyPattern) -> Error {
+    let mut hint = String::new();
+    let begins = |index: &&Index| {
+        let fields = index.fields();
+        fields.len() >= pattern.fields.len()
+            && fields.iter().zip(&pattern.fields).all(|((field, _), (path, _))| field == path)
+    };
+    for index in collection.iter().flat_map(|of| &of.indexes).filter(begins) {
+        let why = match index {
+            Index { hidden: true, .. } => "is hidden",
+            Index { sparse: true, .. } => "is sparse",
+            Index { partial: Some(_), .. } => "is partial",
+            _ if index.collation().is_some() => "has a non-simple collation",
+            _ => continue,
+        };
+        hint += &format!("Index {} {why}. ", index.name);
+    }
+    hint += &format!(
+        "SELECT docshard.create_index('{name}', '{}'{});",
+        pattern.to_json(),
+        if collection.is_some_and(|of| of.collation.is_some()) {
+            ", '{\"collation\": {\"locale\": \"simple\"}}'"
+        } else {
+            ""
+        }
+    );
+    error!(
+        Kind::InvalidOptions,
+        "Please create an index that starts with the proposed shard key before sharding the collection: {}",
+        pattern.to_json()
+    )
+    .with_hint(hint)
 }
 
 /// Refuses a shard key with which a shard could not check one of the collection's unique indexes alone.

@@ -1,12 +1,15 @@
-//! The operations of this database, as MongoDB's `$currentOp` shows them: the statements of its sessions, and the changes of collections'
-//! layouts. Of other roles' sessions, only those fields are shown that `pg_stat_activity` shows to the caller.
+//! The operations of this database, as MongoDB's `$currentOp` shows them: the statements of its sessions, the changes of collections'
+//! layouts, and the sampling of statements. Of other roles' sessions, only those fields are shown that `pg_stat_activity` shows to the caller.
 
 use crate::pg::error::Result;
+use crate::pg::security::user::as_extension_owner;
 use crate::pg::spi;
-use crate::store::resharding::{self, Running};
+use crate::router::sampling::per_second;
+use crate::store::collections::{self, Sampled};
+use crate::store::resharding::{self, Counts, Running};
 use docshard_core::query::specification::parse;
 use docshard_core::sql::param::Param;
-use serde_json::{Value as Json, json};
+use serde_json::{Map, Value as Json, json};
 
 /// The operations. `idle`: includes sessions that run no statement. `own_only`: only the caller's sessions.
 pub fn operations(idle: bool, own_only: bool) -> Result<Vec<Json>> {
@@ -14,8 +17,39 @@ pub fn operations(idle: bool, own_only: bool) -> Result<Vec<Json>> {
     // These run in background workers.
     if !own_only {
         operations.extend(resharding::running()?.iter().map(layout_change));
+        operations.extend(query_analyzers()?);
     }
     Ok(operations)
+}
+
+/// The collections whose statements are sampled.
+pub fn query_analyzers() -> Result<Vec<Json>> {
+    let of = |Sampled { namespace, uuid, every_us }: Sampled| {
+        let rate = per_second(every_us);
+        json!({"desc": "query analyzer", "ns": namespace, "collUuid": uuid, "samplesPerSecond": rate})
+    };
+    Ok(as_extension_owner(collections::sampled)?.into_iter().map(of).collect())
+}
+
+/// How many changes of layouts the catalog remembers, by MongoDB's commands.
+pub fn layout_changes() -> Result<Json> {
+    let (counted, running) = (resharding::counts()?, resharding::running()?);
+    let mut statistics = Map::new();
+    for (name, command) in [
+        ("resharding", "reshardCollection"),
+        ("moveCollection", "moveCollection"),
+        ("unshardCollection", "unshardCollection"),
+    ] {
+        let count = |of: fn(&Counts) -> i64| counted.iter().find(|one| one.command == command).map_or(0, of);
+        let sum = |of: fn(&Running) -> i64| running.iter().filter(|one| one.command == command).map(of).sum::<i64>();
+        let counts = json!({
+            "countStarted": count(|one| one.started), "countSucceeded": count(|one| one.committed),
+            "countFailed": count(|one| one.aborted),
+            "active": {"documentsCopied": sum(|one| one.documents), "bytesCopied": sum(|one| one.bytes)},
+        });
+        statistics.insert(name.to_owned(), counts);
+    }
+    Ok(statistics.into())
 }
 
 /// A change of a collection's layout. MongoDB runs all of them as reshardCollection, and `provenance` names the command.

@@ -82,13 +82,18 @@ pub fn aggregate(
     execution: &Execution,
 ) -> Result<Results> {
     let Execution { resources, may_use_disk } = execution;
+    let sampled = (query, "aggregate");
+    if pipeline.stages().is_empty() {
+        return Results::over(source::read_as(namespace, sampled, Read::Find(options))?, pipeline, execution);
+    }
     if pipeline.only_counts() {
-        let count = find::count(namespace, query, &CountOptions { skip: options.skip, limit: options.limit })?;
+        let options = CountOptions { skip: options.skip, limit: options.limit };
+        let count = find::limited(source::read_as(namespace, sampled, Read::Count(&options))?, &options)?;
         return stages::StageResults::of_count(count.unsigned_abs(), pipeline, resources).map(Results);
     }
     source::answer(
         namespace,
-        (query, "aggregate"),
+        sampled,
         |search, allowed| {
             let planned = pipeline::plan(search, options, (pipeline, *may_use_disk), allowed)?;
             let results = |documents| Results::over(documents, &planned.division.merging, execution);

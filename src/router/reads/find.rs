@@ -46,7 +46,12 @@ pub fn find_observed(namespace: &str, query: &Query, options: &FindOptions) -> R
 }
 
 pub fn count(namespace: &str, query: &Query, options: &CountOptions) -> Result<i64> {
-    let counted = source::read(namespace, query, Read::Count(options))?.into_rows().sum()?;
+    limited(source::read(namespace, query, Read::Count(options))?, options)
+}
+
+/// The sum of the shards' counts, after the options' skip and limit.
+pub(super) fn limited(counts: Documents, options: &CountOptions) -> Result<i64> {
+    let counted = counts.into_rows().sum()?;
     let after_skip = counted.saturating_sub(i64::try_from(options.skip).unwrap_or(i64::MAX)).max(0);
     Ok(options.limit.map_or(after_skip, |limit| after_skip.min(i64::try_from(limit).unwrap_or(i64::MAX))))
 }

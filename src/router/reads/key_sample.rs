@@ -26,6 +26,9 @@ const MAX_BYTES: usize = 64 << 20;
 /// representative.
 const FEW_PAGES: i64 = 500;
 
+/// The smallest part of the documents that is read. PostgreSQL takes it as a `real`, which cannot be as small as a `double`.
+const LEAST_PART: f64 = 1e-8;
+
 /// How many documents are read.
 #[derive(Clone, Copy, Debug)]
 pub enum Share {
@@ -43,7 +46,7 @@ pub struct Read {
     pub counted: Counted,
 }
 
-/// Reads a sample of a collection's documents. With a pattern, also counts the keys of all documents that are read.
+/// Reads a sample of a collection's documents, at least one if there are any. With a pattern, also counts the keys of all documents that are read.
 ///
 /// # Errors
 /// `NamespaceNotFound`, `Unauthorized`; `ShardKeyNotFound` for a document that cannot have the key.
@@ -52,11 +55,18 @@ pub fn read(namespace: &str, share: Share, pattern: Option<&KeyPattern>) -> Resu
         let collection = collection.ok_or_else(|| cache::not_found(namespace))?;
         let destinations = destination::destinations(&collection, &KeyRanges::all())?;
         let (pages, total) = size(&collection, &destinations)?;
-        let part = match share {
-            Share::Part(part) => part,
+        let mut part = match share {
+            Share::Part(part) => part.max(LEAST_PART),
             Share::Documents(wanted) => wanted as f64 / total.max(1) as f64,
         };
-        read_part(&collection, &destinations, (part, pages, total), pattern)
+        loop {
+            let read = read_part(&collection, &destinations, (part, pages, total), pattern)?;
+            if part >= 1.0 || !read.sample.is_empty() {
+                return Ok(read);
+            }
+            // By chance, a small part has no document.
+            part *= 10.0;
+        }
     })
 }
 

@@ -167,6 +167,23 @@ fn a_change_of_layout_can_be_aborted_and_cancelled() {
         let error = client.query(&format!("SELECT {statement}"), &[]).expect_err(&statement);
         assert_eq!(code(&error), "MongoDB error 338 (ReshardCollectionInProgress)", "{statement}: {error:?}");
     }
+    let mut command = |command: &str| -> Value {
+        json(&mut client, &format!("SELECT docshard.run_command('admin', '{command}')")).expect("a reply")
+    };
+    for name in ["abortMoveCollection", "abortUnshardCollection"] {
+        assert_eq!(command(&format!(r#"{{"{name}": "{NS}"}}"#))["code"], 20, "{name}");
+    }
+    let operations = command(&format!(
+        r#"{{"currentOp": 1, "type": "op", "ns": "{NS}", "desc": {{"$regex": "^Resharding"}}, "opStatus": "running"}}"#
+    ));
+    assert_eq!(operations["inprog"].as_array().map(Vec::len), Some(1), "{operations}");
+    assert_eq!(command(r#"{"currentOp": 1, "ns": "test.none"}"#)["inprog"], serde_json::json!([]));
+    let counted = command(r#"{"serverStatus": 1}"#)["shardingStatistics"]["resharding"].clone();
+    assert_eq!(
+        (&counted["countStarted"], &counted["active"]["documentsCopied"]),
+        (&1.into(), &1000.into()),
+        "{counted}"
+    );
     let shown = client
         .query_one(
             "SELECT docshard.aggregate('admin.$cmd.aggregate', '[{\"$currentOp\": {\"allUsers\": true}}, \
@@ -297,6 +314,67 @@ fn transactions_of_several_statements_let_the_decision_pass() {
     check(&cluster, 1000);
 }
 
+/// Checks of a change are repeated when it begins, as another one may have been committed since.
+#[test]
+fn a_change_does_not_begin_on_what_its_caller_saw() {
+    let cluster = cluster(300);
+    run(
+        &cluster,
+        &format!("SELECT docshard.create_index('{NS}', '{{\"k\": 1, \"u\": 1}}', '{{\"name\": \"refining\"}}')"),
+    );
+    run(&cluster, "SELECT docshard.add_shard_to_zone('shard0', 'z')");
+    for n in 0..3 {
+        run(&cluster, &format!("SELECT docshard.insert_one('test.plain', '{{\"_id\": {n}}}')"));
+    }
+    let refining = format!("SELECT docshard.refine_collection_shard_key('{NS}', '{{\"k\": 1, \"u\": 1}}')");
+    let of = |ns: &str, call: &str| format!("SELECT docshard.{call}").replace("NS", ns);
+    for (first, second, wanted) in [
+        (
+            of(NS, r#"update_zone_key_range('NS', '{"k": 100}', '{"k": 110}', 'z')"#),
+            reshard(r#"{"u": 1}"#, "{}"),
+            "2 (BadValue)",
+        ),
+        (of(NS, "drop_index('NS', 'refining')"), refining, "72 (InvalidOptions)"),
+        (
+            of(NS, r#"drop_collection('NS'), docshard.shard_collection('NS', '{"k": 1}')"#),
+            reshard(r#"{"u": 1}"#, "{}"),
+            "117 (ConflictingOperationInProgress)",
+        ),
+        (of(NS, "drop_collection('NS')"), of(NS, "unshard_collection('NS', 'shard1')"), "26 (NamespaceNotFound)"),
+        (
+            of("test.plain", "start_shard_draining('shard1')"),
+            of("test.plain", "move_collection('NS', 'shard1')"),
+            "70 (ShardNotFound)",
+        ),
+        (
+            of("test.plain", r#"stop_shard_draining('shard1'), docshard.shard_collection('NS', '{"_id": 1}')"#),
+            of("test.plain", "move_collection('NS', 'shard0')"),
+            "117 (ConflictingOperationInProgress)",
+        ),
+        (
+            of("test.plain", r#"drop_collection('NS'), docshard.create_collection('NS')"#),
+            of("test.plain", "compact('NS')"),
+            "117 (ConflictingOperationInProgress)",
+        ),
+    ] {
+        let mut client = cluster.router.client();
+        client
+            .batch_execute(&format!(
+                "BEGIN; LOCK TABLE docshard_catalog.zone_ranges IN SHARE ROW EXCLUSIVE MODE; {first}"
+            ))
+            .unwrap_or_else(|e| panic!("{first}: {e:?}"));
+        let pending = start(&cluster, second.clone());
+        let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+        wait_until("the second one waits", LONG, || cluster.router.value::<i64>(waits) > 0);
+        client.batch_execute("COMMIT").expect("the first one");
+        let error = pending.join().expect("a thread").expect_err(&second);
+        assert_eq!(code(&error), format!("MongoDB error {wanted}"), "{first}; {second}: {error:?}");
+        assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard.resharding"), 0, "{second}");
+    }
+    let sharded = "SELECT sharded FROM docshard.collections WHERE namespace = 'test.plain'";
+    assert!(!cluster.router.value::<bool>(sharded));
+}
+
 #[test]
 fn a_reader_that_keeps_the_decision_from_its_locks_is_named() {
     let cluster = cluster(300);
@@ -380,7 +458,7 @@ fn a_write_that_is_sent_again_after_a_change_of_layout_is_not_executed_again() {
     for k in keys {
         let reply = send(k);
         let is_known =
-            reply.get_f64("ok").is_ok_and(|ok| ok > 0.0) || reply.get_i32("code").is_ok_and(|code| code == 225);
+            reply.get_f64("ok").is_ok_and(|ok| ok > 0.0) || reply.get_i32("code").is_ok_and(|code| code == 217);
         assert!(is_known, "{k}: {reply}");
         let n: String = cluster.router.value(&format!("SELECT docshard.find_one('{NS}', '{{\"k\": {k}}}') ->> 'n'"));
         assert_eq!(n, "1", "{k}: {reply}");

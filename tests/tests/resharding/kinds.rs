@@ -2,6 +2,7 @@
 
 use crate::{NS, check, check_clean, cluster, code, json, key, reshard, run};
 use docshard_tests::Cluster;
+use serde_json::{Value, json as doc};
 
 #[test]
 fn a_collection_gets_another_shard_key() {
@@ -57,6 +58,7 @@ fn bad_input_gets_codes_of_mongodb() {
     );
     run(&cluster, &format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": 5, \"k\": 1001, \"n\": 9}}')"));
     run(&cluster, "SELECT docshard.create_collection('test.plain')");
+    run(&cluster, &format!("SELECT docshard.create_index('{NS}', '{{\"k\": 1, \"a\": 1}}')"));
     for (statement, code) in [
         ("reshard_collection('test.none', '{\"u\": 1}')", "26 (NamespaceNotFound)"),
         ("reshard_collection('test.plain', '{\"u\": 1}')", "118 (NamespaceNotSharded)"),
@@ -73,6 +75,10 @@ fn bad_input_gets_codes_of_mongodb() {
             "reshard_collection('test.resharded', '{\"u\": 1}', '{\"zones\": [{\"min\": {\"u\": 1}, \"max\": {\"u\": 2}, \"zone\": \"z\"}]}')",
             "177 (ZoneNotFound)",
         ),
+        (
+            "reshard_collection('test.resharded', '{\"u\": 1}', '{\"implicitlyCreateIndex\": false}')",
+            "72 (InvalidOptions)",
+        ),
         // Documents that cannot have the key.
         ("reshard_collection('test.resharded', '{\"a\": 1}')", "61 (ShardKeyNotFound)"),
         // Two documents with the same _id, which would have the same shard key.
@@ -80,6 +86,7 @@ fn bad_input_gets_codes_of_mongodb() {
         ("reshard_collection('test.resharded', '{\"n\": 1}', '{\"unique\": true}')", "72 (InvalidOptions)"),
         ("refine_collection_shard_key('test.resharded', '{\"n\": 1, \"k\": 1}')", "72 (InvalidOptions)"),
         ("refine_collection_shard_key('test.resharded', '{\"k\": 1, \"z\": 1}')", "72 (InvalidOptions)"),
+        ("refine_collection_shard_key('test.resharded', '{\"k\": 1, \"a\": 1}')", "72 (InvalidOptions)"),
         // Also where nothing would be done.
         ("reshard_collection('test.resharded', '{\"k\": 1}', '{\"zones\": {}}')", "14 (TypeMismatch)"),
         ("reshard_collection('test.resharded', '{\"k\": 1}', '{\"zones\": [1]}')", "2 (BadValue)"),
@@ -156,6 +163,19 @@ fn commands_of_mongodb_change_layouts() {
         format!(r#"{{"reshardCollection": "{NS}", "key": {{"_id": "hashed"}}, "numInitialChunks": 6}}"#),
         format!(r#"{{"unshardCollection": "{NS}", "toShard": "shard0"}}"#),
         format!(r#"{{"moveCollection": "{NS}", "toShard": "shard1"}}"#),
+    ] {
+        assert_eq!(command(&text)["ok"], 1, "{text}");
+    }
+    // An unsharded collection that is not on the primary shard is shown as MongoDB shows it.
+    let of_config = |collection: &str, filter: &str| -> Value {
+        cluster.router.value(&format!("SELECT docshard.find_one('config.{collection}', '{filter}')"))
+    };
+    let shown = of_config("collections", &format!(r#"{{"_id": "{NS}"}}"#));
+    assert_eq!((&shown["key"], &shown["unsplittable"]), (&doc!({"_id": 1}), &doc!(true)), "{shown}");
+    let chunk = of_config("chunks", &format!(r#"{{"ns": "{NS}"}}"#));
+    assert_eq!((&chunk["shard"], &chunk["min"]), (&doc!("shard1"), &doc!({"_id": {"$minKey": 1}})), "{chunk}");
+    assert_eq!(chunk["uuid"], shown["uuid"]);
+    for text in [
         format!(r#"{{"shardCollection": "{NS}", "key": {{"_id": 1}}}}"#),
         format!(
             r#"{{"reshardCollection": "{NS}", "key": {{"_id": 1}}, "forceRedistribution": true, "numInitialChunks": 6}}"#
