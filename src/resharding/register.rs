@@ -88,8 +88,8 @@ fn enter(request: &Request, locked: &mut Option<i64>) -> Result<Registered> {
 
 /// Refuses a request for a collection that was sharded, given another layout, or created anew since the caller looked at it.
 fn check_seen(request: &Request, of: &Collection) -> Result<()> {
-    let (id, key) = &request.seen;
-    if of.id == *id && of.key.to_json().to_string() == *key {
+    let now = (of.id, of.key.to_json().to_string());
+    if now == request.seen {
         return Ok(());
     }
     Err(error!(
