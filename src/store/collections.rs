@@ -3,7 +3,7 @@
 use crate::pg::error::Result;
 use crate::pg::server::wal;
 use docshard_core::cluster::chunk_map::ShardId;
-use docshard_core::error::{Kind, error};
+use docshard_core::error::{Kind, ensure, error};
 use docshard_core::routing::protocol::sql;
 use docshard_core::values::key::KeyPattern;
 use serde_json::Value as Json;
@@ -104,6 +104,19 @@ pub const COUNT: &str = "SELECT pg_catalog.count(*) FROM docshard_catalog.collec
 pub fn next_version(id: i32) -> Result<i64> {
     let after = (wal::timeline() - 1).clamp(0, i64::from(i32::MAX) - 1) << 32;
     advance_version(id, after)?.ok_or_else(|| error!(Kind::NamespaceNotFound, "the collection was dropped"))
+}
+
+/// Versions above this are never assigned: a shard that reports one is damaged, or lies.
+const MAX_VERSION: i64 = 1 << 62;
+
+/// Makes the last version that was assigned at least this one, which a shard reports as assigned by another router.
+pub fn raise_version(id: i32, version: i64) -> Result<()> {
+    ensure!(
+        version <= MAX_VERSION,
+        Kind::OperationFailed,
+        "a shard reports version {version} of collection {id}, which was never assigned"
+    );
+    set_least_version(id, version)
 }
 
 /// Inserts a collection; returns its number, or None if the name is taken.
@@ -226,8 +239,7 @@ statements! {
         run "UPDATE docshard_catalog.collections SET version = greatest(version, $2) + 1 WHERE id = $1 RETURNING version"
     }
 
-    /// Makes the last version that was assigned at least this one, which another router has assigned.
-    pub fn raise_version(id: i32, version: i64) {
+    fn set_least_version(id: i32, version: i64) {
         run "UPDATE docshard_catalog.collections SET version = greatest(version, $2) WHERE id = $1"
     }
 

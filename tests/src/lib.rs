@@ -53,7 +53,9 @@ pub fn is_thorough() -> bool {
 pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
     while !condition() {
-        assert!(began.elapsed() < limit, "not within {limit:?}: {what}");
-        std::thread::sleep(Duration::from_millis(20));
+        let waited = began.elapsed();
+        assert!(waited < limit, "not within {limit:?}: {what}");
+        // Most conditions open a session, which takes longer than a short pause: what is waited for would wait for the processor.
+        std::thread::sleep((waited / 8).clamp(Duration::from_millis(20), Duration::from_millis(300)));
     }
 }

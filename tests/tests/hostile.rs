@@ -537,6 +537,29 @@ fn a_table_that_a_role_locks_keeps_the_worker_from_nothing_else() {
     locker.batch_execute("ROLLBACK").unwrap();
 }
 
+/// A move ends the sessions that an interrupted move has left. Their names are no secret, so others may use them.
+#[test]
+fn sessions_that_a_role_names_as_those_of_a_move_stop_no_move() {
+    let cluster = Cluster::spread(NS);
+    let (router, shard) = (&cluster.router, &cluster.shards[0]);
+    shard.psql("CREATE ROLE stranger LOGIN");
+    let id: i64 = router.value("SELECT id FROM docshard_catalog.cluster");
+    let last: i64 = router.value("SELECT max(id) FROM docshard_catalog.migrations");
+    let mut strangers: Vec<Client> = (last + 1..=last + 3)
+        .map(|number| {
+            let mut config: postgres::Config = shard.url().parse().expect("a URL");
+            config.user("stranger").application_name(&format!("docshard m {id} {number}"));
+            config.connect(postgres::NoTls).expect("a session")
+        })
+        .collect();
+    router.psql(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 200}}', 'shard0')"));
+    let left = "SELECT count(*) FROM docshard_catalog.migrations WHERE state <> 'done'";
+    assert_eq!(router.value::<i64>(left), 0);
+    for stranger in &mut strangers {
+        stranger.batch_execute("SELECT").expect("the session is there");
+    }
+}
+
 /// A session's portals are the client's as well: it can move and close those by which docshard reads, and open others of their names,
 /// whose rows are no documents. Then reading fails; no rows are missing, and none are taken for documents.
 #[test]
