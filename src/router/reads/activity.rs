@@ -1,6 +1,8 @@
 //! The operations of this database, as MongoDB's `$currentOp` shows them: the statements of its sessions, the changes of collections'
 //! layouts, and the sampling of statements. Of other roles' sessions, only those fields are shown that `pg_stat_activity` shows to the caller.
 
+use crate::catalog::cache;
+use crate::catalog::collections::grants;
 use crate::pg::error::Result;
 use crate::pg::security::user::as_extension_owner;
 use crate::pg::spi;
@@ -22,13 +24,19 @@ pub fn operations(idle: bool, own_only: bool) -> Result<Vec<Json>> {
     Ok(operations)
 }
 
-/// The collections whose statements are sampled.
+/// The collections whose statements are sampled, of those that the caller may read.
 pub fn query_analyzers() -> Result<Vec<Json>> {
-    let of = |Sampled { namespace, uuid, every_us }: Sampled| {
-        let rate = per_second(every_us);
-        json!({"desc": "query analyzer", "ns": namespace, "collUuid": uuid, "samplesPerSecond": rate})
-    };
-    Ok(as_extension_owner(collections::sampled)?.into_iter().map(of).collect())
+    let mut analyzers = Vec::new();
+    for Sampled { namespace, uuid, every_us } in as_extension_owner(collections::sampled)? {
+        if let Some(collection) = cache::find(&namespace)?
+            && grants::may_read(&collection)?
+        {
+            let rate = per_second(every_us);
+            analyzers
+                .push(json!({"desc": "query analyzer", "ns": namespace, "collUuid": uuid, "samplesPerSecond": rate}));
+        }
+    }
+    Ok(analyzers)
 }
 
 /// How many changes of layouts the catalog remembers, by MongoDB's commands.
