@@ -2,8 +2,7 @@
 //! older backup, or is a standby that lacks it.
 //!
 //! INVARIANT: shards commit their parts of the decision after the router. So if a shard has a newer version of the copy than the catalog,
-//! the change was decided. Then the old tables are gone, and only the copy has the documents. The router's own database, as a shard, has
-//! lost its part together with the catalog's, and so says nothing; its part is done with the catalog's.
+//! the change was decided. Then the old tables are gone, and only the copy has the documents.
 
 use crate::catalog::cluster::nodes::read_call_on;
 use crate::catalog::collections::layout;
@@ -17,7 +16,7 @@ use docshard_core::error::{Kind, error};
 use docshard_core::routing::protocol::shard_tables::ReadPlacements;
 use serde_json::json;
 
-/// The shards that have the copy, but for this database.
+/// The shards that have the copy.
 struct Shards {
     /// those whose version of the copy is newer than the catalog's, with their names and versions
     newer: Vec<(ShardId, String, i64)>,
@@ -97,9 +96,6 @@ fn compare(copy: i32) -> Result<Option<Shards>> {
     let mut shards = Shards { newer: Vec::new(), others: Vec::new() };
     for id in placements::shards(copy)? {
         let shard = cache::shard(id)?;
-        if shard.is_local() {
-            continue;
-        }
         let found = match read_call_on(&shard, &ReadPlacements { collection: Some(copy) }) {
             Ok(rows) => rows.into_iter().find(|row| row.token == known.token && row.version > known.version),
             Err(error) if error.is_out_of_reach() => None,

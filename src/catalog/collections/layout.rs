@@ -20,7 +20,6 @@ use crate::catalog::cluster::pending_drops::{self, Dropped};
 use crate::catalog::cluster::shard::Shard;
 use crate::catalog::{cache, change};
 use crate::pg::error::Result;
-use crate::store::collections::Locked;
 use crate::store::indexes::StoredIndex;
 use crate::store::zone_ranges::StoredRange;
 use crate::store::{self, collections, placements};
@@ -284,19 +283,13 @@ fn rename_copy(of: i32, copy: i32, namespace: &str) -> Result<()> {
     collections::rename(copy, namespace)
 }
 
-/// Completes [`replace`] in the catalog, and in this database as a shard, after the other shards have done their parts and the router's part
-/// was lost. `versions` are those of the copy at the other shards. The caller has locked the collection's row. `keeps_key`: false if the
-/// copy has another shard key; then the zones' ranges are deleted.
+/// Completes [`replace`] in the catalog after the shards have done their parts and the router's part was lost. `versions` are those of the
+/// copy at the shards. The caller has locked the collection's row. `keeps_key`: false if the copy has another shard key; then the zones'
+/// ranges are deleted.
 pub fn take_name(of: i32, copy: i32, namespace: &str, keeps_key: bool, versions: &[(ShardId, i64)]) -> Result<()> {
     for (shard, version) in versions {
         collections::raise_version(copy, *version)?;
         placements::set_version(copy, &[*shard], *version)?;
-    }
-    for shard in placements::shards(copy)?.into_iter().filter(|id| versions.iter().all(|(other, _)| other != id)) {
-        let (before, version) = (placements::version(copy, shard)?.unwrap_or_default(), change::next_version(copy)?);
-        let Some(Locked { token, .. }) = collections::lock_id(copy)? else { continue };
-        advance_shard(&*cache::shard(shard)?, &SetVersion { collection: copy, token, before, version }, namespace)?;
-        placements::set_version(copy, &[shard], version)?;
     }
     pending_drops::drop_everywhere(&placements::shards(of)?, Dropped::Collection(of), namespace)?;
     rename_copy(of, copy, namespace)?;
