@@ -9,13 +9,13 @@ CREATE TABLE docshard_catalog.cluster (
     router     text,
     copy       text,
     keeps_order boolean NOT NULL DEFAULT true,
-    timeline   bigint NOT NULL DEFAULT 0
+    timeline   bigint NOT NULL DEFAULT ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint
 );
 COMMENT ON TABLE docshard_catalog.cluster IS 'This cluster''s identity; shards remember it and refuse another cluster';
 COMMENT ON COLUMN docshard_catalog.cluster.epoch IS 'the number of this router: each one that takes over has a higher one';
 COMMENT ON COLUMN docshard_catalog.cluster.router IS 'the router: system identifier / database oid; null until there is another shard';
 COMMENT ON COLUMN docshard_catalog.cluster.copy IS 'why this database was found to be a copy of the router, so that it takes no writes; null: it was not';
-COMMENT ON COLUMN docshard_catalog.cluster.timeline IS 'the timeline of the router''s WAL in which numbers of collections, indexes, migrations and shards were last assigned; 0: not known';
+COMMENT ON COLUMN docshard_catalog.cluster.timeline IS 'the timeline of the router''s WAL in which numbers of collections, indexes, migrations and shards were last assigned';
 COMMENT ON COLUMN docshard_catalog.cluster.keeps_order IS 'documents keep the order of their fields: all shards have a release that knows it';
 
 CREATE TABLE docshard_catalog.shards (

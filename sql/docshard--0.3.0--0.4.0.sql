@@ -29,9 +29,9 @@ BEGIN
         HINT = 'Repeat ALTER EXTENSION docshard UPDATE when no transaction that has used docshard is open.';
 END $$;
 
--- The database config: unsharded collections that are not on their primary shard, running moves, the balancer's last round, automerge, and what
--- MongoDB's clients count in the changelog.
--- A move that has ended, or was given up, also has the entry moveChunk.from, which MongoDB's clients count.
+-- The database config: unsharded collections that are not on their primary shard, running moves, the balancer's last round, automerge, and
+-- what MongoDB's clients count in the changelog. A move that has ended, or was given up, also has the entry moveChunk.from, which MongoDB's
+-- clients count.
 CREATE OR REPLACE VIEW docshard_internal.config_changelog AS
 SELECT l.id * 2 + e.n AS position, l.namespace AS ns,
        pg_catalog.jsonb_build_object(
@@ -340,8 +340,9 @@ COMMENT ON COLUMN docshard_catalog.contacts.epoch IS 'the epoch of this router a
 -- The order of fields is kept when all shards have this release.
 ALTER TABLE docshard_catalog.cluster ADD COLUMN keeps_order boolean NOT NULL DEFAULT true;
 COMMENT ON COLUMN docshard_catalog.cluster.keeps_order IS 'documents keep the order of their fields: all shards have a release that knows it';
-ALTER TABLE docshard_catalog.cluster ADD COLUMN timeline bigint NOT NULL DEFAULT 0;
-COMMENT ON COLUMN docshard_catalog.cluster.timeline IS 'the timeline of the router''s WAL in which numbers of collections, indexes, migrations and shards were last assigned; 0: not known';
+ALTER TABLE docshard_catalog.cluster ADD COLUMN timeline bigint NOT NULL
+    DEFAULT ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint;
+COMMENT ON COLUMN docshard_catalog.cluster.timeline IS 'the timeline of the router''s WAL in which numbers of collections, indexes, migrations and shards were last assigned';
 UPDATE docshard_catalog.cluster SET keeps_order = false
  WHERE EXISTS (SELECT FROM docshard_catalog.shards WHERE server IS NOT NULL);
 

@@ -17,8 +17,8 @@
 //! added. The role has the same generation again if the next login proves the same password of the same role (`Session::salt`, which each
 //! change of the password changes). So after a restart of the router, one client's login serves all clients that had logged in before.
 //!
-//! INVARIANT: the number of sessions is at most the limit. A session is either idle or leased. No client waits if it could be served. A pool
-//! has at least one session, and all its sessions are of one generation and one role. An idle session is not in a transaction.
+//! INVARIANT: the number of sessions is at most the limit. A session is either idle or leased. No client waits if it could be served. A
+//! pool has at least one session, and all its sessions are of one generation and one role. An idle session is not in a transaction.
 
 use crate::backend::{End, Session};
 use postgres_protocol::Oid;
@@ -115,7 +115,8 @@ pub struct Wanted<'a> {
     pub can_log_in: bool,
 }
 
-/// A session in use. When the lease is dropped, the session returns to its pool, or is closed if its statement or transaction has not ended.
+/// A session in use. When the lease is dropped, the session returns to its pool, or is closed if its statement or transaction has not
+/// ended.
 #[derive(Debug)]
 pub struct Lease {
     session: Option<Session>,

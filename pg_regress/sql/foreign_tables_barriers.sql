@@ -1,4 +1,5 @@
--- The conditions of a view with security_barrier, wherever they stand in its definition, hide rows with values that do not fit from the view's readers.
+-- The conditions of a view with security_barrier, wherever they stand in its definition, hide rows with values that do not fit from the
+-- view's readers.
 SELECT docshard.insert_many('fb.c', ARRAY['{"_id": 1, "v": [1]}', '{"_id": 2, "v": [2]}', '{"_id": 3, "v": 3}', '{"_id": 4, "v": 4}', '{"_id": 5, "v": 50}', '{"_id": "x", "v": 6}', '{"_id": 7, "v": 7, "ok": true}', '{"_id": 8, "v": "8", "ok": [true]}']::jsonb[]) -> 'insertedCount' AS inserted;
 CREATE SCHEMA fb;
 CREATE SCHEMA fp;
@@ -58,7 +59,8 @@ SELECT fb.seen('SELECT l.k, c.v FROM l JOIN c ON c._id = l.k AND (c.ok = true OR
 SELECT fb.seen('SELECT l.k, c.v FROM l JOIN c ON c._id = l.k AND c.v = 3', 'SELECT * FROM w WHERE v = 3 AND k = 3');
 SELECT fb.seen('SELECT l.k, c.v FROM l JOIN c ON c._id = l.k AND fb.small(c.v)', 'SELECT * FROM w WHERE k > 3');
 SELECT fb.seen('SELECT _id, v FROM c WHERE fb.small(v)', 'SELECT v FROM w WHERE v > 3');
--- A condition of a left join's ON selects no rows of the left table, one of a full join none, nor one that is true for NULLs of a left join: a value that does not fit stays an error.
+-- A condition of a left join's ON selects no rows of the left table, one of a full join none, nor one that is true for NULLs of a left
+-- join: a value that does not fit stays an error.
 SELECT fb.seen('SELECT c._id, l.k FROM c LEFT JOIN l ON l.k = c._id AND c.v < 10');
 SELECT fb.seen('SELECT c._id, l.k FROM c LEFT JOIN l ON l.k = c._id WHERE c.v < 5');
 SELECT fb.seen('SELECT c.v, l.k FROM c FULL JOIN l ON l.k = c._id AND c.v < 10');

@@ -21,7 +21,7 @@ pub struct MoveRequest {
 }
 
 impl MoveRequest {
-    /// True if a user waits for the move, who can cancel it.
+    /// True if a user has begun the move. The user waits for it, and can cancel it.
     pub(super) fn is_of_user(&self) -> bool {
         [MANUAL, MOVE_PRIMARY].contains(&self.reason.as_str())
     }

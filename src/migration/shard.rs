@@ -75,8 +75,8 @@ impl ShardSession {
         Ok(opened)
     }
 
-    /// Declares that statements of this session may wait for the other session's shard. While this session waits, that shard is then probed,
-    /// too.
+    /// Declares that statements of this session may wait for the other session's shard. While this session waits, that shard is then
+    /// probed, too.
     pub fn waits_also_for(&mut self, other: &Self) {
         self.session.waits_also_for(&other.session);
     }
@@ -90,8 +90,8 @@ impl ShardSession {
         self.named(|session| session.execute(sql))
     }
 
-    /// Terminates the other sessions on the shard that have this application name. Waits up to 5 seconds for each; returns how many have not
-    /// ended. Any role may use the name, so sessions of roles whose rights this one does not have stay, and do not count.
+    /// Terminates the other sessions on the shard that have this application name. Waits up to 5 seconds for each; returns how many have
+    /// not ended. Any role may use the name, so sessions of roles whose rights this one does not have stay, and do not count.
     pub fn end_sessions(&mut self, application: &str) -> Result<i64> {
         let staying = self.query::<i64>(
             "SELECT count(*) FILTER (WHERE NOT pg_terminate_backend(pid, 5000)) FROM pg_catalog.pg_stat_activity \
@@ -122,8 +122,8 @@ impl ShardSession {
         self.session.close_foreign();
     }
 
-    /// Returns the shard's address options with the host that this session has reached moved to the front of the list; None if there is only
-    /// one host.
+    /// Returns the shard's address options with the host that this session has reached moved to the front of the list; None if there is
+    /// only one host.
     pub(super) fn address_with_host_first(&self) -> Result<Option<Vec<(String, String)>>> {
         let options = transaction::run(|| self.session.options_with_host_first())?;
         Ok(options.map(|mut options| {
@@ -169,8 +169,8 @@ impl ShardSession {
         Ok(if is_committed { Part::Committed } else { Part::Nothing })
     }
 
-    /// Returns the state of the shard's part of a move, without assuming, as [`Self::part`] does, that the move is committed. For moves that
-    /// another server has begun, or whose other shard is lost.
+    /// Returns the state of the shard's part of a move, without assuming, as [`Self::part`] does, that the move is committed. For moves
+    /// that another server has begun, or whose other shard is lost.
     pub(super) fn find_part(&mut self, record: &Record, gid: &str) -> Result<Found> {
         if self.is_prepared(gid)? {
             return Ok(Found::Prepared);

@@ -71,7 +71,8 @@ fn change(of: &Collection, command: &str, target: Target, options: &Arguments<'_
     Ok(json!({"ok": 1, "documents": documents, "bytes": bytes, "stallMillis": stall_ms, "millis": millis}))
 }
 
-/// A change copies all documents of the shards' tables. Those that no statement sees, because their shard does not own them, would be seen then.
+/// Refuses a change while a shard has documents that it does not own. No statement sees them, but a change copies all documents of the
+/// shards' tables, so they would be seen afterwards.
 fn refuse_foreign_documents(ns: &str) -> Result<()> {
     let found = foreign_ranges::find(ns, &HashSet::new())?;
     let Some(Foreign { shard, .. }) = found.first() else { return Ok(()) };

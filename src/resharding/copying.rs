@@ -322,19 +322,18 @@ impl Copying {
             let (old_key, key) = (self.old_key.as_str(), self.key.as_str());
             ApplyShare { resharding, collection, batch, old_key, key, share }.start(loader)?;
         }
-        // The others have committed what they have applied, also if one of them fails; the change may go on after that.
+        // If one recipient fails, the others have committed what they have applied, and the attempt may be repeated: all must be counted.
         let answers: Vec<_> = self.sessions.recipients.iter_mut().map(|one| one.loader.finish()).collect();
-        let mut again = Ok(Vec::new());
+        let (mut again, mut failed) = (Vec::new(), None);
         for answer in answers {
             match answer.and_then(|answer| ApplyShare::decode(&answer)) {
                 Ok(Stored { documents, refused }) => {
                     self.documents += documents;
-                    let refused = refused::read(&self.change.of.namespace, &refused)?;
-                    again = again.map(|again: Vec<DonorKey>| [again, refused].concat());
+                    again.extend(refused::read(&self.change.of.namespace, &refused)?);
                 }
-                Err(error) => again = again.and(Err(error)),
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
-        again
+        failed.map_or(Ok(again), Err)
     }
 }

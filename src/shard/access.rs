@@ -18,7 +18,7 @@ use crate::pg::security::credentials;
 use crate::pg::security::permission;
 use crate::pg::transaction::subtransaction;
 use crate::pg::{server, spi};
-use crate::storage::lock::keep_relation;
+use crate::storage;
 use crate::storage::rows::capture::captures;
 use crate::store;
 use docshard_core::error::{Kind, bail, ensure, error, sqlstate};
@@ -317,10 +317,13 @@ pub fn set_access(access: &SetAccess<'_>) -> Result<()> {
     let collection = access.collection;
     let Ok(table) = table::oid(collection) else { return Ok(()) };
     match subtransaction::attempt(|| set_access_here(access)) {
-        // A drop may have been faster: PostgreSQL reports that as "tuple concurrently deleted". Taking the lock makes this process see it.
+        // A drop may have been faster: PostgreSQL reports that as "tuple concurrently deleted".
         Err(error) if [sqlstate::INTERNAL_ERROR, sqlstate::UNDEFINED_TABLE].contains(&error.sqlstate) => {
-            keep_relation(table);
-            if table::oid(collection).is_ok() { Err(error) } else { Ok(()) }
+            if storage::keep(table).is_ok() {
+                Err(error)
+            } else {
+                Ok(())
+            }
         }
         done => done,
     }

@@ -1,14 +1,15 @@
-//! The parts of what is copied: of a range by a move, in the order of keys, and of a whole table by a change of layout, in the order of places,
-//! as that reads each page once. The donor divides it, and packs the documents of a part into one value, which is transferred and staged. A separate value for each document would cost more than the document itself: a conversion to text
-//! and back, a row in the staging table and its index entry.
+//! The parts of what is copied: of a range, in the order of keys, by a move; of a whole table, in the order of places, by a change of
+//! layout, because that order reads each page once. The donor makes the division, and packs the documents of a part into one value, which
+//! is transferred and staged. A separate value for each document would cost more than the document itself: a conversion to text and back,
+//! a row in the staging table and its index entry.
 //!
 //! A packed value has, for each document in the order of the keys, the lengths of `skey`, `id` and `doc` (4 bytes each, little-endian),
 //! and then their bytes. postgres_fdw transfers values as text, so it is sent in base64: PostgreSQL's own text of a bytea is 1.5 times as
 //! long and takes many times as long to write and read.
 //!
-//! INVARIANT: each part reaches from its key to the key of the next part, so the parts cover the whole range, also after later
-//! writes to it. Parts by places have each document that has not changed since the capture began, once: it stays where it is, as
-//! long as the table has the same file, which is checked. The changed ones are logged.
+//! INVARIANT: each part reaches from its key, or place, to that of the next part. So parts by keys cover the whole range, also after later
+//! writes to it. Parts by places have each document that does not change after the division exactly once, because such a document stays in
+//! its place as long as the table has the same file, which is checked. Changed documents are logged.
 
 use super::stored::document;
 use super::table;
@@ -86,6 +87,8 @@ impl Dividing {
 /// Divides a whole table by the places of its documents.
 fn divide_table(migration: i64, collection: i32, mut dividing: Dividing) -> Result<i64> {
     let (relation, _) = table::oids(collection)?;
+    // From here on the table keeps this file until the transaction ends.
+    let file = scan::file(relation);
     let mut places: Vec<Place> = vec![0];
     scan::by_place(relation, 0, None, |row| {
         if dividing.begins_with(&row) {
@@ -97,12 +100,7 @@ fn divide_table(migration: i64, collection: i32, mut dividing: Dividing) -> Resu
         "INSERT INTO docshard_data.capture_parts (migration_id, part, collection_id, skey, file, place, next_place) \
          SELECT $1, pg_catalog.row_number() OVER places, $2, '', $3, place, pg_catalog.lead(place) OVER places \
          FROM pg_catalog.unnest($4::int8[]) AS place WINDOW places AS (ORDER BY place)",
-        &[
-            Param::Int8(migration),
-            Param::Int4(collection),
-            Param::Int8(scan::file(relation)),
-            Param::Int8Array(&places),
-        ],
+        &[Param::Int8(migration), Param::Int4(collection), Param::Int8(file), Param::Int8Array(&places)],
     )?;
     Ok(i64::try_from(inserted.processed).unwrap_or(i64::MAX))
 }
@@ -216,7 +214,7 @@ pub fn pack(
     Ok(packing.encoded())
 }
 
-/// Packs those documents of a part of a table that a recipient gets, like [`pack`]. The part reaches from its place to the next part's place.
+/// Like [`pack`], of those documents of a part of a table that a recipient gets. The part reaches from its place to the next part's place.
 ///
 /// # Errors
 /// `ConflictingOperationInProgress` if the table no longer has this file, so that the documents may have other places.

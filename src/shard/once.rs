@@ -72,8 +72,8 @@ fn own(number: &[u8]) -> Result<Number> {
 ///
 /// # Errors
 /// Those of `lock_and_check`; `TransactionTooOld` for a number below that of the session's last write here;
-/// `IncompleteTransactionHistory` if the number belongs to another command, or the reply is not known here; `WriteConflict` if the number was
-/// forgotten meanwhile.
+/// `IncompleteTransactionHistory` if the number belongs to another command, or the reply is not known here; `WriteConflict` if the number
+/// was forgotten meanwhile.
 pub fn claim(call: &ClaimWrite<'_>) -> Result<Option<ClaimOutcome>> {
     let &ClaimWrite { collection, token, version, ref number, ref skey } = call;
     let number = own(number)?;

@@ -291,8 +291,8 @@ fn keep_copies(found: &mut [Finding]) {
 fn misplaced(shard: &str, namespace: Option<&str>, orphan: &FoundRelation) -> Finding {
     let relation = names::relation_name(shard_state::name(orphan));
     let (kind, what) = match orphan.index {
-        None => (MISPLACED, "table, of which the catalog knows nothing there; the repair drops it with its documents"),
-        Some(_) => ("InconsistentIndex", "index, of which the catalog knows nothing; the repair drops it"),
+        None => (MISPLACED, "table that the catalog does not have there; the repair drops it with its documents"),
+        Some(_) => ("InconsistentIndex", "index that the catalog does not have; the repair drops it"),
     };
     Finding::new(kind, namespace, Some(shard), format!("the shard has a {what}"))
         .with("relation", relation.clone())

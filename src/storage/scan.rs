@@ -350,13 +350,13 @@ unsafe fn columns_of<'a>(rel: pg_sys::Relation, slot: *mut pg_sys::TupleTableSlo
     }
 }
 
-/// The number of the file that has the relation's rows. VACUUM FULL, for example, writes another one.
+/// The number of the file that has the relation's rows. VACUUM FULL, for example, writes another one, but not before this transaction ends.
 pub fn file(relation: pg_sys::Oid) -> i64 {
     // SAFETY: the relation exists (the caller looked it up in this transaction).
     unsafe {
         let rel = open_looked_up(relation, pg_sys::AccessShareLock);
         let file = (*(*rel).rd_rel).relfilenode;
-        // The lock stays, so the file does, too.
+        // The lock stays.
         pg_sys::table_close(rel, pg_sys::NoLock as i32);
         i64::from(file.to_u32())
     }
@@ -371,8 +371,8 @@ pub fn by_place(relation: pg_sys::Oid, from: Place, before: Option<Place>, mut v
     };
     let (mut first, mut last) = (pointer(from), pointer(before.unwrap_or(Place::MAX)));
     let flags = pg_sys::ScanOptions::SO_TYPE_TIDRANGESCAN | pg_sys::ScanOptions::SO_ALLOW_PAGEMODE;
-    // SAFETY: the relation exists (the caller looked it up in this transaction), and it is a heap, which has such scans. Any place is valid:
-    // a scan ends with the table.
+    // SAFETY: the relation exists (the caller looked it up in this transaction), and it is a heap, which has such scans. Places beyond the
+    // table's end are valid.
     unsafe {
         let rel = open_looked_up(relation, pg_sys::AccessShareLock);
         let methods = &*(*rel).rd_tableam;

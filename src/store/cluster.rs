@@ -48,7 +48,7 @@ statements! {
 
     fn find_and_lock_epoch() -> Option<i64> { run "SELECT epoch FROM docshard_catalog.cluster FOR UPDATE" }
 
-    /// The timeline in which numbers were last assigned; 0 if none were; None in a catalog that does not store it.
+    /// The timeline in which numbers were last assigned; None in a catalog that does not store it.
     pub fn find_timeline() -> Option<i64> {
         run "SELECT (pg_catalog.to_jsonb(c) ->> 'timeline')::pg_catalog.int8 FROM docshard_catalog.cluster c \
              WHERE pg_catalog.jsonb_exists(pg_catalog.to_jsonb(c), 'timeline')"

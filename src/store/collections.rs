@@ -98,8 +98,8 @@ macro_rules! is_no_copy {
 /// The SQL query for the number of collections, for this database or another one.
 pub const COUNT: &str = "SELECT pg_catalog.count(*) FROM docshard_catalog.collections";
 
-/// Advances a collection's version and returns it. It was never assigned before, and never will be again: not by a server whose last commits
-/// were lost in a failover either, as each timeline has versions of its own.
+/// Advances a collection's version and returns it. It was never assigned before, and never will be again. Each timeline has versions of its
+/// own, so this holds for the versions of a server whose last commits were lost in a failover, too.
 /// Errors: `NamespaceNotFound`.
 pub fn next_version(id: i32) -> Result<i64> {
     let after = (wal::timeline() - 1).clamp(0, i64::from(i32::MAX) - 1) << 32;

@@ -55,15 +55,12 @@ fn skip_lost_numbers() -> Result<()> {
     if cluster::find_timeline()?.is_none_or(|known| known == timeline) {
         return Ok(());
     }
-    // Another session may have done it, and numbers must not be set back.
-    match cluster::lock_timeline()? {
-        Some(known) if known == timeline => return Ok(()),
-        Some(0) | None => {}
-        Some(_) => {
-            for table in ["collections", "indexes", "migrations", "shards"] {
-                leave_out_numbers(table, LOST_NUMBERS)?;
-            }
-        }
+    // Another session may have done it meanwhile. Two at once could set a sequence back.
+    if cluster::lock_timeline()? == Some(timeline) {
+        return Ok(());
+    }
+    for table in ["collections", "indexes", "migrations", "shards"] {
+        leave_out_numbers(table, LOST_NUMBERS)?;
     }
     cluster::set_timeline(timeline)
 }

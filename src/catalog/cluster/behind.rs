@@ -98,14 +98,14 @@ pub struct Behind {
 
 impl Behind {
     fn of(collection: i32, namespace: &str, found: Option<i64>, version: i64) -> Option<Self> {
-        let namespace = || namespace.to_owned();
-        found.is_none_or(|found| found < version).then(|| Self { collection, namespace: namespace(), found, version })
+        let is_behind = found.is_none_or(|found| found < version);
+        is_behind.then(|| Self { collection, namespace: namespace.to_owned(), found, version })
     }
 
     /// The collection if the shard is ahead of the catalog in it.
     fn ahead(collection: i32, namespace: &str, found: Option<i64>, version: i64) -> Option<Self> {
-        let namespace = || namespace.to_owned();
-        found.filter(|found| *found > version).map(|_| Self { collection, namespace: namespace(), found, version })
+        let is_ahead = found.is_some_and(|found| found > version);
+        is_ahead.then(|| Self { collection, namespace: namespace.to_owned(), found, version })
     }
 }
 

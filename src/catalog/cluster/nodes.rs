@@ -1,5 +1,5 @@
-//! Runs statements and calls on shards as the service role, in the caller's transaction. Writes through this module change metadata, so they
-//! require that the keeper holds the shards' locks: see [`identity`].
+//! Runs statements and calls on shards as the service role, in the caller's transaction. Writes through this module change metadata, so
+//! they require that the keeper holds the shards' locks: see [`identity`].
 
 use super::identity;
 use crate::catalog::cache;

@@ -96,8 +96,8 @@ impl Barrier {
         }
     }
 
-    /// The columns of the view's conditions that select rows of a table, as PostgreSQL's set of columns. A row with a value that does not fit
-    /// one of them is hidden from the view's readers.
+    /// The columns of the view's conditions that select rows of a table, as PostgreSQL's set of columns. A row with a value that does not
+    /// fit one of them is hidden from the view's readers.
     ///
     /// # Safety
     /// A base relation of the planner.
@@ -120,7 +120,8 @@ impl Barrier {
             PgList::from_pg((*rel).baserestrictinfo).iter_ptr().for_each(&mut add);
             let joins = PgList::<pg_sys::RestrictInfo>::from_pg((*rel).joininfo);
             joins.iter_ptr().filter(|join| pg_sys::join_clause_is_movable_to(*join, rel)).for_each(&mut add);
-            // Equalities that hold for all rows, of which the planner makes others.
+            // The planner keeps equalities that hold for all rows in classes, and derives other equalities from them. These are the
+            // sources.
             for class in PgList::<pg_sys::EquivalenceClass>::from_pg((*root).eq_classes).iter_ptr() {
                 PgList::from_pg((*class).ec_sources).iter_ptr().for_each(&mut add);
             }

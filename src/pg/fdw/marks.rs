@@ -30,8 +30,8 @@ pub fn init() {
 pub(super) struct Mark {
     /// the number of the view
     view: c_int,
-    /// The absence of a row of its tables takes rows away from the view, or replaces them by NULL. Not so in an expression such as `NOT IN`,
-    /// nor in EXCEPT, which would show more rows.
+    /// The absence of a row of its tables takes rows away from the view, or replaces them by NULL. Not so in an expression such as `NOT
+    /// IN`, nor in EXCEPT, which would show more rows.
     pub hides: bool,
 }
 

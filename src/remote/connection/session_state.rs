@@ -19,8 +19,8 @@ thread_local! {
     static GRANTS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Called when grants may have changed: the shards may have dropped roles, and have created others of the same names. A session's role stays
-/// the dropped one until it is set again.
+/// Called when grants may have changed: the shards may have dropped roles, and have created others of the same names. A session's role
+/// stays the dropped one until it is set again.
 pub fn grants_changed() {
     GRANTS.set(GRANTS.get().wrapping_add(1));
 }

@@ -202,8 +202,8 @@ impl PgConn {
         self.relay.as_ref().map_or_else(|| unsafe { pq_sys::PQsocket(self.conn.as_ptr()) }, LoginRelay::socket)
     }
 
-    /// False once the connection cannot be used any more: it was lost, the server has violated the protocol, or has announced that it closes
-    /// the connection.
+    /// False once the connection cannot be used any more: it was lost, the server has violated the protocol, or has announced that it
+    /// closes the connection.
     pub fn is_good(&self) -> bool {
         // SAFETY: owned.
         let is_bad = unsafe { pq_sys::PQstatus(self.conn.as_ptr()) == pq_sys::ConnStatusType::CONNECTION_BAD };
@@ -413,8 +413,8 @@ impl Cancel {
     }
 }
 
-/// Waits until a cancel request has ended. False at the deadline, and at once if no request was made. After false the connection must not be
-/// used any more: the request may cancel a later statement, or the running statement was not cancelled.
+/// Waits until a cancel request has ended. False at the deadline, and at once if no request was made. After false the connection must not
+/// be used any more: the request may cancel a later statement, or the running statement was not cancelled.
 pub fn await_cancel(request: &Receiver<()>, deadline: Instant) -> bool {
     request.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok()
 }

@@ -59,7 +59,7 @@ fn receive(from: c_int, buffer: &mut [u8], flags: c_int) -> Option<usize> {
     }
 }
 
-/// Writes all bytes, or returns None. The bytes are few and the receiver's buffer is empty, so a partial write counts as a failure.
+/// Writes all bytes at once; None if that fails. There are few bytes, and the receiver's buffer is empty, so a partial write is a failure.
 fn send(to: c_int, bytes: &[u8]) -> Option<()> {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: the buffer is as long as said.

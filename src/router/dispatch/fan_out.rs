@@ -66,8 +66,8 @@ impl<'a> FanOut<'a> {
 
     /// Takes a snapshot of this database, and checks in it the version that is assumed of the shard at this position.
     ///
-    /// INVARIANT: the lock on the table is older than the snapshot. So a change of the layout that drops the table has either ended, and the
-    /// check finds another version, or it waits for this transaction.
+    /// INVARIANT: the lock on the table is older than the snapshot. So a change of the layout that drops the table has either ended, and
+    /// the check finds another version, or it waits for this transaction.
     pub(super) fn checked_snapshot(&self, at: usize) -> Result<ActiveSnapshot> {
         if let Ok(table) = table::oid(self.collection.id) {
             storage::keep(table)?;

@@ -1,5 +1,6 @@
 //! The operations of this database, as MongoDB's `$currentOp` shows them: the statements of its sessions, the changes of collections'
-//! layouts, and the sampling of statements. Of other roles' sessions, only those fields are shown that `pg_stat_activity` shows to the caller.
+//! layouts, and the sampling of statements. Of other roles' sessions, only those fields are shown that `pg_stat_activity` shows to the
+//! caller.
 
 use crate::catalog::cache;
 use crate::catalog::collections::grants;

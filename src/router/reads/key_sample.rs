@@ -46,7 +46,8 @@ pub struct Read {
     pub counted: Counted,
 }
 
-/// Reads a sample of a collection's documents, at least one if there are any. With a pattern, also counts the keys of all documents that are read.
+/// Reads a sample of a collection's documents, at least one if there are any. With a pattern, also counts the keys of all documents that
+/// are read.
 ///
 /// # Errors
 /// `NamespaceNotFound`, `Unauthorized`; `ShardKeyNotFound` for a document that cannot have the key.

@@ -1,6 +1,7 @@
 //! What stages run with.
 //!
-//! * [`stream`]: streams of documents, and the trait [`Memory`](stream::Memory), which makes the storage of stages: [`rows`] and [`sorter`].
+//! * [`stream`]: streams of documents, and the trait [`Memory`](stream::Memory), which makes the storage of stages: [`rows`] and
+//!   [`sorter`].
 //! * [`sorted_partitions`]: sorts documents by partition; [`position`]: a value by which documents are sorted.
 //! * [`resources`]: what stages use: memory and other collections.
 //! * [`sink`]: the target of a pipeline that writes its documents.
