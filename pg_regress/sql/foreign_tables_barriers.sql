@@ -90,11 +90,13 @@ SELECT fb.seen('SELECT _id, v, v < 5 AS low FROM c WHERE v < 10', 'SELECT v FROM
 CREATE VIEW fb.w WITH (security_barrier) AS SELECT l.k, s.v FROM fb.l JOIN (SELECT _id, v FROM fb.c WHERE v % 2 = 1) s ON s._id = l.k AND s.v < 10;
 CREATE VIEW fb.o WITH (security_barrier) AS SELECT * FROM fb.w WHERE v > 3;
 SET enable_nestloop = off;
+SET work_mem = '4MB';
 EXPLAIN (COSTS OFF) SELECT * FROM fb.w WHERE v <> 7;
 EXPLAIN (COSTS OFF) SELECT * FROM fb.o WHERE v <> 7;
 EXPLAIN (COSTS OFF) SELECT * FROM fb.w a, fb.o b WHERE a.v = 7 AND b.v = 7;
 EXPLAIN (COSTS OFF) SELECT * FROM (SELECT _id, v FROM fb.c WHERE v % 2 = 1) s, fb.w WHERE s.v < 9;
 RESET enable_nestloop;
+RESET work_mem;
 GRANT SELECT ON fb.w TO regress_docshard_fb;
 SET ROLE regress_docshard_fb;
 PREPARE named (int) AS SELECT * FROM fb.w WHERE v > $1;
