@@ -1,15 +1,20 @@
-"""A router with two shards for programs of this folder, with docshard from the private PostgreSQL (`.ci/test install`)."""
+"""A router with two shards, and gateways, for programs of this folder. Without other words docshard is that of the private PostgreSQL (`.ci/test install`)."""
 
 import contextlib
 import os
+import random
 import shutil
+import socket
 import subprocess
+import time
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
 # The programs themselves: those in .pgrx/bin change the user, as these programs' user does.
 PROGRAMS = next((TOP / ".pgrx").glob("pg*/lib/postgresql/*/bin"), None)
 ENVIRONMENT = {**os.environ, "PG_BINDIR": str(PROGRAMS)}
+# The longest time in which gateways start, in seconds.
+PATIENCE = 30
 
 
 def run(*command, **options):
@@ -25,9 +30,9 @@ def psql(url, sql):
 
 
 @contextlib.contextmanager
-def cluster(folder):
-    """The router's URL, while the servers run in the folder."""
-    run(TOP / ".ci/cluster", "start", folder, 2, env=ENVIRONMENT)
+def cluster(folder, programs=PROGRAMS):
+    """The router's URL, while the servers run in the folder, with the PostgreSQL whose programs are given."""
+    run(TOP / ".ci/cluster", "start", folder, 2, env={**os.environ, "PG_BINDIR": str(programs)})
     try:
         urls = dict(line.split("=", 1) for line in (folder / "env").read_text().splitlines() if "=" in line)
         router = urls["ROUTER_URL"]
@@ -37,6 +42,38 @@ def cluster(folder):
         yield router
     finally:
         run(TOP / ".ci/cluster", "remove", folder)
+
+
+def listens(port):
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextlib.contextmanager
+def gateways(router, program, folder, number=1):
+    """The port of the first of several gateways with ports side by side, while they run. Clients have no user, and the rights of a superuser."""
+    processes = []
+    try:
+        # A port is free only if the gateway can take it.
+        for _ in range(8):
+            port = random.randrange(15000, 30000)
+            for each in range(number):
+                with (folder / f"gateway-{each}.log").open("w") as log:
+                    options = ["--router", router, "--listen", f"127.0.0.1:{port + each}", "--anonymous-role", "postgres"]
+                    processes.append(subprocess.Popen([program, *options], stdin=subprocess.DEVNULL, stderr=log))
+            until = time.monotonic() + PATIENCE
+            while time.monotonic() < until and all(process.poll() is None for process in processes):
+                if all(listens(port + each) for each in range(number)):
+                    yield port
+                    return
+                time.sleep(0.05)
+            while processes:
+                processes.pop().kill()
+        raise RuntimeError(f"the gateways do not start: {folder}/gateway-*.log")
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def install(program, *packages):
