@@ -13,7 +13,7 @@ use crate::router::Routers;
 use crate::session::{MAX_NAMED, MAX_STAGES, Part, Place};
 use crate::sessions::Sessions;
 use crate::shares::Shares;
-use bson::{Bson, RawBsonRef, RawDocument, doc};
+use bson::{Bson, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, doc};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -180,7 +180,10 @@ impl Executor {
         // The router reports the error of a value that is not an id.
         let Some(id) = id else { return self.anywhere(who, command, budget).await };
         let not_found = || Failure::new(CURSOR_NOT_FOUND, format!("cursor id {id} not found"));
-        let (session, transaction) = self.cursors.find(&who.role, id).ok_or_else(not_found)?;
+        // The router checks the other fields, and then does not find it either.
+        let Some((session, transaction)) = self.cursors.find(&who.role, id) else {
+            return self.anywhere(who, command, budget).await;
+        };
         if transaction.is_some() {
             let message = format!("cursor id {id} was opened in a transaction, and the command is in none");
             return Err(Failure::new((50740, "Location50740"), message).into());
@@ -204,52 +207,73 @@ impl Executor {
         Ok(reply)
     }
 
-    /// Runs `killCursors`. The cursors may be in several sessions: each session gets the command with its own cursors.
+    /// Runs `killCursors`. The cursors may be in several sessions: each session gets the command with its own cursors. The router checks
+    /// the command's other fields.
     async fn kill_cursors(&self, who: &Identity, command: &Command, budget: &mut Budget) -> Result<Reply, Error> {
-        let document = command.document();
-        let (Some(ids), Ok(collection)) = (named_cursors(document)?, document.get_str("killCursors")) else {
+        let Some(ids) = named_cursors(command.document())? else {
             return self.anywhere(who, command, budget).await;
         };
-        let (mut killed, mut unknown) = (Vec::new(), Vec::new());
-        let mut by_session: BTreeMap<u64, Vec<i64>> = BTreeMap::new();
-        for id in ids {
-            match self.cursors.find(&who.role, id) {
-                Some((session, None)) => by_session.entry(session).or_default().push(id),
-                // A cursor of a transaction ends with the transaction.
-                Some((_, Some(_))) | None => unknown.push(id),
+        let mut by_session: BTreeMap<u64, BTreeSet<i64>> = BTreeMap::new();
+        for id in &ids {
+            // A cursor of a transaction ends with the transaction.
+            if let Some((session, None)) = self.cursors.find(&who.role, *id) {
+                by_session.entry(session).or_default().insert(*id);
             }
         }
-        for (session, ids) in by_session {
-            let part = doc! { "killCursors": collection, "cursors": ids.clone() };
-            let part = Command {
-                name: command.name.clone(),
-                database: command.database.clone(),
-                bytes: part.to_vec().unwrap_or_default(),
-                part: Part::Nothing,
-                recovery: None,
-                is_secret: false,
-                number_at: None,
-            };
-            let reply = match self.pools.lease(who, Some(session)).await {
-                Ok(mut lease) => self.execute(who, &mut lease, Within::default(), &part, budget).await?.0,
-                Err(_) => {
-                    unknown.extend(ids);
-                    continue;
-                }
-            };
-            let gone = listed(&reply, "cursorsKilled");
-            for id in ids {
-                let was = gone.contains(&id);
-                if was {
-                    self.cursors.remove(&who.role, id);
-                }
-                if was { &mut killed } else { &mut unknown }.push(id);
+        if by_session.is_empty() {
+            let none = of_cursors(command, &BTreeSet::new());
+            let reply = self.anywhere(who, &none, budget).await?;
+            return Ok(if reply::has_failed(&reply) { reply } else { killed_reply(&ids, &HashSet::new()) });
+        }
+        let mut killed = HashSet::new();
+        for (session, own) in by_session {
+            let part = of_cursors(command, &own);
+            let Ok(mut lease) = self.pools.lease(who, Some(session)).await else { continue };
+            let reply = self.execute(who, &mut lease, Within::default(), &part, budget).await?.0;
+            if reply::has_failed(&reply) {
+                return Ok(reply);
+            }
+            for id in listed(&reply, "cursorsKilled") {
+                self.cursors.remove(&who.role, id);
+                killed.insert(id);
             }
         }
-        Ok(reply::ok(doc! {
-            "cursorsKilled": killed, "cursorsNotFound": unknown, "cursorsAlive": Vec::<Bson>::new(), "cursorsUnknown": Vec::<Bson>::new(),
-        }))
+        Ok(killed_reply(&ids, &killed))
     }
+}
+
+/// `killCursors` with other cursors.
+fn of_cursors(command: &Command, ids: &BTreeSet<i64>) -> Command {
+    let mut document = RawDocumentBuf::new();
+    for field in command.document() {
+        match field {
+            Ok((name, _)) if name == "cursors" => {
+                let mut array = RawArrayBuf::new();
+                ids.iter().for_each(|id| array.push(*id));
+                document.append(name, array);
+            }
+            Ok((name, value)) => document.append(name, value),
+            Err(_) => break,
+        }
+    }
+    Command {
+        name: command.name.clone(),
+        database: command.database.clone(),
+        bytes: document.into_bytes(),
+        part: Part::Nothing,
+        recovery: None,
+        is_secret: false,
+        number_at: None,
+    }
+}
+
+/// The reply of `killCursors`, in the order of its list. Whoever names a cursor twice is told so of the first one.
+fn killed_reply(ids: &[i64], killed: &HashSet<i64>) -> Reply {
+    let mut left = killed.clone();
+    let (gone, unknown): (Vec<i64>, Vec<i64>) = ids.iter().partition(|id| left.remove(id));
+    reply::ok(doc! {
+        "cursorsKilled": gone, "cursorsNotFound": unknown, "cursorsAlive": Vec::<Bson>::new(), "cursorsUnknown": Vec::<Bson>::new(),
+    })
 }
 
 fn failure(error: &ServerError) -> Failure {
@@ -307,16 +331,16 @@ fn listed(reply: &[u8], field: &str) -> HashSet<i64> {
     ids.map(|ids| ids.into_iter().filter_map(|id| integer(id.ok())).collect()).unwrap_or_default()
 }
 
-/// The cursors that `killCursors` names, without duplicates; None if the command is malformed, which the router reports.
-fn named_cursors(command: &RawDocument) -> Result<Option<BTreeSet<i64>>, Failure> {
+/// The cursors that `killCursors` names; None if the command is malformed, which the router reports.
+fn named_cursors(command: &RawDocument) -> Result<Option<Vec<i64>>, Failure> {
     let Ok(list) = command.get_array("cursors") else { return Ok(None) };
-    let mut ids = BTreeSet::new();
+    let mut ids = Vec::new();
     for (count, id) in list.into_iter().enumerate() {
         if count == MAX_NAMED {
             return Err(Failure::new(BAD_VALUE, format!("killCursors: more than {MAX_NAMED} cursors")));
         }
         let Some(id) = integer(id.ok()) else { return Ok(None) };
-        ids.insert(id);
+        ids.push(id);
     }
     Ok(Some(ids))
 }
@@ -326,12 +350,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cursors_are_named_once_and_not_by_millions() {
+    fn cursors_are_named_in_their_order_and_not_by_millions() {
         let of = |ids: Vec<Bson>| {
             let command = doc! { "killCursors": "c", "cursors": ids }.to_vec().unwrap();
             named_cursors(RawDocument::from_bytes(&command).unwrap())
         };
-        assert_eq!(of(vec![7.into(), 9i64.into(), 7.into()]).unwrap(), Some(BTreeSet::from([7, 9])));
+        assert_eq!(of(vec![7.into(), 9i64.into(), 7.into()]).unwrap(), Some(vec![7, 9, 7]));
+        let reply = killed_reply(&[9, 7, 8, 7], &HashSet::from([7, 8]));
+        let reply = RawDocument::from_bytes(&reply).unwrap();
+        let ids_of =
+            |field| reply.get_array(field).unwrap().into_iter().map(|id| integer(id.ok()).unwrap()).collect::<Vec<_>>();
+        assert_eq!((ids_of("cursorsKilled"), ids_of("cursorsNotFound")), (vec![7, 8], vec![9, 7]));
         assert_eq!(of(vec![7.into(), "x".into()]).unwrap(), None);
         assert!(of(vec![7.into(); MAX_NAMED]).is_ok());
         assert_eq!(of(vec![7.into(); MAX_NAMED + 1]).unwrap_err().code, 2);
