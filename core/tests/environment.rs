@@ -58,6 +58,24 @@ fn a_variable_may_use_the_time() {
     assert_eq!(statement(Some(&variables)).json(), Some(json!({"let": variables, "now": 1_500})));
 }
 
+/// A random variable has one value, which shards get; others that read no document are evaluated wherever they are.
+#[test]
+fn a_variable_is_evaluated_once() {
+    let variables = json!({"r": {"$rand": {}}, "twice": ["$$r", "$$r"], "n": {"$filter": {"input": [1, 5], "cond": {"$gt": ["$$this", 2]}}}});
+    let environment = statement(Some(&variables));
+    let sent = environment.json().unwrap();
+    let random = sent["let"]["r"]["$literal"].as_f64().unwrap();
+    assert!((0.0..1.0).contains(&random));
+    assert_eq!(sent["let"]["twice"], json!({"$literal": [random, random]}));
+    assert_eq!(sent["let"]["n"], json!({"$literal": [5]}));
+    assert_eq!(environment.within().unwrap().json(), environment.json());
+    for wrong in
+        [json!({"$rand": {"a": "$b"}}), json!({"$add": [{"$rand": {}}, "$b"]}), json!({"$concatArrays": [["$$ROOT"]]})]
+    {
+        assert!(Environment::of_statement(None, Some(&json!({"x": wrong})), SESSION).is_err(), "{wrong}");
+    }
+}
+
 /// The roles are read once for a statement with all its parts.
 #[test]
 fn roles_are_read_when_they_are_used_and_once() {

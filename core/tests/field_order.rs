@@ -4,7 +4,9 @@ mod common;
 
 use bson::{Bson, Document, doc};
 use common::bson_documents::documents;
+use docshard_core::query::environment::Environment;
 use docshard_core::query::filter::Filter;
+use docshard_core::query::projection::Projection;
 use docshard_core::query::update::Update;
 use docshard_core::values::document::bson::read;
 use docshard_core::values::document::bson::write::{Item, Writer};
@@ -128,6 +130,20 @@ fn the_order_is_short() {
     assert_eq!(size(doc! { "_id": 1, "b": { "y": "1", "x": "2" }, "a": "y" }), 7, "and alignment");
     assert_eq!(size(doc! { "_id": 1, "count": 5_i64 }), 2);
     assert_eq!(size(doc! { "_id": 1, "count": 5_i64 << 32 }), 0);
+}
+
+/// A projection includes fields in the document's order, and those of `$elemMatch` after them in its own.
+#[test]
+fn chosen_elements_come_last() {
+    let stored = stored(&doc! { "_id": 1, "z": [1, 2], "b": 2, "a": [1, 2], "c": 3 }.to_vec().unwrap());
+    let projected = |projection: Json| {
+        let projection = Projection::parse_in(&projection, &Environment::default()).unwrap();
+        let bytes = projection.apply(raw::document(&stored).unwrap()).unwrap();
+        Document::from_reader(returned(&bytes).as_slice()).unwrap().keys().cloned().collect::<Vec<_>>().join(" ")
+    };
+    let element = json!({"$elemMatch": {"$gt": 1}});
+    assert_eq!(projected(json!({"c": 1, "a": element, "z": element, "b": 1})), "_id b c a z");
+    assert_eq!(projected(json!({"a": element, "c": 0})), "_id z b a");
 }
 
 #[test]

@@ -95,6 +95,17 @@ fn minimum_and_maximum() {
 }
 
 #[test]
+fn negative_zero_that_stays_zero_is_kept() {
+    let zero = json!({"$numberDouble": "-0.0"});
+    check(vec![
+        (json!({"$inc": {"a": 0.0}}), json!({"a": zero}), None),
+        (json!({"$mul": {"a": zero}}), json!({"a": zero}), None),
+        (json!({"$inc": {"a": 1.0}}), json!({"a": zero}), Some(json!({"a": 1.0}))),
+        (json!({"$mul": {"a": zero}}), json!({"a": 2}), Some(json!({"a": zero}))),
+    ]);
+}
+
+#[test]
 fn rename() {
     check(vec![
         (json!({"$rename": {"a": "b"}}), json!({"a": 1}), Some(json!({"b": 1}))),

@@ -17,6 +17,10 @@ SELECT run('{"bulkWrite": 1, "nsInfo": [{"ns": "bulk.a"}], "ops": [
 SELECT run('{"bulkWrite": 1, "nsInfo": [{"ns": "bulk.a"}], "ordered": false, "ops": [
   {"insert": 0, "document": {"_id": 3}}, {"insert": 0, "document": {"_id": 4}},
   {"update": 0, "filter": {"_id": 4}, "updateMods": {"$nope": 1}}, {"delete": 0, "filter": {"_id": 4}}]}');
+-- An update that is none, or a field without a value, refuses the command. The command's own value may be anything.
+SELECT run('{"bulkWrite": null, "nsInfo": [{"ns": "bulk.a"}], "ops": [{"delete": 0, "filter": {}}, {"update": 0, "filter": {}, "updateMods": 5}]}');
+SELECT run('{"bulkWrite": "x", "nsInfo": [{"ns": "bulk.a"}], "ops": [{"delete": 0, "filter": null}]}');
+SELECT run('{"bulkWrite": 1, "nsInfo": [{"ns": "bulk.a"}], "ops": [{"delete": 0, "filter": {}, "hint": 1}]}');
 SELECT run('{"bulkWrite": 1, "nsInfo": [{"ns": "bulk.a"}], "errorsOnly": true, "ops": [
   {"update": 0, "filter": {"_id": 3}, "updateMods": {"$set": {"n": 3}}}, {"insert": 0, "document": {"_id": 3}}]}');
 

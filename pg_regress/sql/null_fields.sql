@@ -12,7 +12,7 @@ SELECT docshard.aggregate('nil.t', '[{"$merge": {"into": "u", "let": null, "when
 SELECT docshard.aggregate('nil.t', '[{"$out": {"db": "nil", "coll": "v", "timeseries": null}}]');
 SELECT docshard.find('nil.u', '{}', '{"sort": {"_id": 1}}');
 SELECT docshard.count_documents('nil.v', '{}');
-SELECT docshard.run_command('nil', '{"count": "t", "query": null, "limit": null, "hint": null, "comment": null}');
+SELECT docshard.run_command('nil', '{"count": "t", "query": null, "limit": null, "comment": null}');
 SELECT docshard.run_command('nil', '{"find": "t", "sort": null, "projection": null, "limit": 1}');
 -- These are required, or have a check of their own.
 SELECT docshard.aggregate('nil.t', '[{"$lookup": {"from": null, "as": "o", "localField": "a", "foreignField": "_id"}}]');
@@ -48,4 +48,11 @@ SELECT docshard.run_command('nil2', '{"dropDatabase": {"$numberDouble": "NaN"}}'
 SELECT docshard.run_command('nil2', '{"dropDatabase": 2}');
 SELECT docshard.run_command('nil2', '{"dropDatabase": true}');
 SELECT docshard.run_command('nil2', '{"dropDatabase": null}');
+-- To a command, null of a required field is none, and no hint.
+SELECT docshard.run_command('nil', '{"distinct": "t", "key": null}');
+SELECT docshard.run_command('nil', '{"delete": "t", "deletes": [{"q": null, "limit": 1}]}');
+SELECT docshard.run_command('nil', '{"aggregate": "t", "pipeline": null, "cursor": {}}');
+SELECT docshard.run_command('nil', '{"find": "t", "hint": null}');
+SELECT docshard.run_command('nil', '{"count": "t", "hint": 5}');
+SELECT docshard.find('nil.t', '{}', '{"hint": null, "limit": 1}');
 SELECT docshard.drop_database('nil');

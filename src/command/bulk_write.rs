@@ -19,6 +19,7 @@ use crate::pg::error::Result;
 use crate::router::writes::insert::WriteError;
 use docshard_core::error::{Kind, bail, ensure};
 use docshard_core::query::update::Style;
+use docshard_core::values::document::ext_json;
 use docshard_core::values::document::number::Number;
 use docshard_core::values::document::value::Value;
 use docshard_core::values::document::write;
@@ -53,6 +54,11 @@ impl<'a> Write<'a> {
             bail!(Kind::BadValue, "BulkWrite ops entry {index} has an invalid nsInfo index.");
         };
         arguments.check_conflicts(table::UPDATE_CONFLICTS)?;
+        if *kind == "update" {
+            let update = arguments.raw("update").unwrap_or(&Json::Null);
+            let is_update = update.is_array() || ext_json::document(update).is_some();
+            ensure!(is_update, Kind::FailedToParse, "Update argument must be either an object or an array");
+        }
         Ok(Self { kind, namespace, arguments })
     }
 

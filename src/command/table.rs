@@ -140,7 +140,7 @@ commands! {
         write::update, "update documents";
     "delete" writes of_collection(String) DELETE_COMMAND
         => [DELETE_ONE DELETE_MANY] write::delete, "delete documents";
-    "bulkWrite" writes admin(Integer) BULK_WRITE_COMMAND
+    "bulkWrite" writes admin(Any) BULK_WRITE_COMMAND
         => [INSERT_MANY UPDATE_ONE UPDATE_MANY REPLACE_ONE DELETE_ONE DELETE_MANY] bulk_write::bulk_write,
         "insert, update and delete documents of several collections";
     "find" reads of_collection(String) FIND_COMMAND => [FIND] find::find, "query for documents";

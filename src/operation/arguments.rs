@@ -323,6 +323,7 @@ impl<'a> Arguments<'a> {
 /// Checks the fields after the first `skipped` ones. Names of `generic` are accepted, but not listed in errors.
 fn check(map: &Map<String, Json>, skipped: usize, form: Form<'_>, known: Fields, generic: Fields) -> Result<()> {
     let all = || known.iter().flat_map(|group| group.iter());
+    let is_command = matches!(form, Form::Command(_));
     for (name, value) in map.iter().skip(skipped) {
         let mut fields = all().chain(generic.iter().flat_map(|group| group.iter()));
         let Some(field) = fields.find(|field| field.name == name) else {
@@ -331,16 +332,15 @@ fn check(map: &Map<String, Json>, skipped: usize, form: Form<'_>, known: Fields,
             }
             return Err(form.unknown(name, known));
         };
-        if !value.is_null() || field.refuses_null {
+        let refuses_null = field.refuses_null || is_command && field.kind == Type::StringOrObject;
+        if !value.is_null() || refuses_null {
             form.check(field, value)?;
         }
     }
+    // To a command, null is a value of a field of any type.
     let is_missing = |field: &&Field| {
-        field.is_required
-            && match form {
-                Form::Command(_) => !map.contains_key(field.name),
-                _ => map.get(field.name).is_none_or(Json::is_null),
-            }
+        let is_value = |value: &Json| !value.is_null() || is_command && field.kind == Type::Any;
+        field.is_required && !map.get(field.name).is_some_and(is_value)
     };
     match all().find(is_missing) {
         None => Ok(()),
@@ -380,6 +380,9 @@ impl Form<'_> {
     fn check(&self, field: &Field, json: &Json) -> Result<()> {
         let name = field.name;
         if let Form::Command(path) = self {
+            if !field.kind.takes(json) && field.kind == Type::StringOrObject {
+                bail!(Kind::FailedToParse, "'{path}.{name}' must be a string or an object, not {}", type_name(json));
+            }
             if !field.kind.takes(json) {
                 return Err(mismatch(&format!("{path}.{name}"), json, field.kind));
             }

@@ -84,7 +84,7 @@ pub const BYPASS: Field = may("bypassDocumentValidation", Bool);
 const BYPASSING: &[Field] = &[BYPASS];
 const AGGREGATING: &[Field] = &[may("allowDiskUse", Bool).or_true(), BYPASS];
 pub const AGGREGATE_COMMAND: Fields =
-    &[&[must("pipeline", Array), may("cursor", Object), may("explain", Bool)], AGGREGATING, CHOICE, LET];
+    &[&[must("pipeline", Array).never_null(), may("cursor", Object), may("explain", Bool)], AGGREGATING, CHOICE, LET];
 pub const AGGREGATE_CONFLICTS: &[Conflict] = &[Conflict::All(
     &[Missing("cursor"), False("explain")],
     Kind::FailedToParse,

@@ -3,6 +3,7 @@
 
 use super::environment::{Binding, Environment, Offer, Session};
 use super::expression::{Expression, check_variable_name};
+use super::random::is_random;
 use crate::error::{Kind, Result, bail, error};
 use crate::values::collation::Collator;
 use crate::values::document::ext_json;
@@ -68,7 +69,10 @@ impl Environment {
     /// Those of [`Environment::parse`].
     pub fn of_statement(collation: Option<&Json>, variables: Option<&Json>, session: Session) -> Result<Environment> {
         let given = Self::to_json(collation, variables, None);
-        Self::offered(Offer { session, uses_now: AtomicBool::new(false), roles: OnceLock::new(), given })
+        let environment =
+            Self::offered(Offer { session, uses_now: AtomicBool::new(false), roles: OnceLock::new(), given })?;
+        // A random value is the same in all parts of the statement, and on all shards.
+        if variables.is_some_and(is_random) { environment.within() } else { Ok(environment) }
     }
 
     fn offered(offer: Offer) -> Result<Environment> {
@@ -168,7 +172,8 @@ impl Environment {
             Some(Json::Object(variables)) if ext_json::is_document(variables) => {
                 for (name, json) in variables {
                     check_variable_name(name)?;
-                    let value = Expression::parse(json, &environment)?.binding().ok_or_else(|| {
+                    let collator = environment.collator().map(|collator| &**collator);
+                    let value = Expression::parse(json, &environment)?.evaluated(collator)?.ok_or_else(|| {
                         error!(
                             4890500,
                             "Command let Expression tried to access a field, but this is not allowed: {name}"

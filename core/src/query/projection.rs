@@ -309,7 +309,7 @@ impl<'a> Context<'a> {
         Ok(expression.operand(self.root, self.collator)?.into_part())
     }
 
-    /// Included fields in the order of the document, then computed ones in that of the specification.
+    /// Included fields in the order of the document, then computed ones and those of `$elemMatch` in that of the specification.
     fn include(&self, object: Option<RawObject<'a>>, fields: &'a Tree, within: Within) -> Result<Part<'a>> {
         let mut included = Vec::with_capacity(fields.len());
         let mut computed = Vec::new();
@@ -325,7 +325,7 @@ impl<'a> Context<'a> {
             };
             let Some(part) = part.map(|part| (Cow::Borrowed(name.as_str()), part)) else { continue };
             match (node, found) {
-                (ProjectionNode::Computed(_), _) | (_, None) => computed.push(part),
+                (ProjectionNode::Computed(_) | ProjectionNode::Element(_), _) | (_, None) => computed.push(part),
                 (_, Some((position, _))) => included.push((position, part)),
             }
         }

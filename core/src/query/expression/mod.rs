@@ -43,8 +43,9 @@ use crate::error::Result;
 use crate::query::environment::{Binding, Environment};
 use crate::query::operand::Operand;
 use crate::values::collation::Collator;
-use crate::values::document::raw::{RawObject, RawValue};
+use crate::values::document::raw::{self, RawObject, RawValue};
 use crate::values::document::value::Value;
+use crate::values::document::write;
 use crate::values::path;
 use node::{ExpressionNode, Scope, Variable};
 use serde_json::Value as Json;
@@ -138,6 +139,21 @@ impl Expression {
             ExpressionNode::Path(Variable::Remove, _) => Some(Binding::Missing),
             _ => None,
         }
+    }
+
+    /// Like [`binding`](Self::binding), and evaluates an expression that reads nothing of a document, such as one with `$rand`.
+    ///
+    /// # Errors
+    /// Those of its operators.
+    pub(crate) fn evaluated(&self, collator: Option<&Collator>) -> Result<Option<Binding>> {
+        let reads = || self.root.has_open() || self.fields_read().is_none_or(|fields| !fields.is_empty());
+        let found = self.binding();
+        if found.is_some() || reads() {
+            return Ok(found);
+        }
+        let nothing = write::empty()?;
+        let Some(document) = raw::document(&nothing) else { return Ok(None) };
+        Ok(Some(self.evaluate(document, collator)?.map_or(Binding::Missing, Binding::Value)))
     }
 
     /// The value for a document; None if it is missing.
