@@ -2,10 +2,10 @@
 # with its server headers. PG=18 chooses a version; PG_BINDIR=… or PG_CONFIG=… names an installation.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help all deps build install deb dist release image demo psql stop test fmt clippy test-core test-pg regress test-cluster test-faults test-upgrade test-checked test-deb test-all test-parts test-part hook soak fuzz bench instructions clean
+.PHONY: help all deps build install deb dist release image demo psql stop test fmt clippy test-core test-pg regress test-cluster test-faults test-upgrade test-checked test-deb test-all test-functional test-parts test-part hook soak fuzz bench instructions clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 deps: ## install what is missing: Debian packages, cargo-pgrx 0.18.1
 	@.ci/deps
@@ -83,6 +83,9 @@ test-deb: ## only the source archive and the Debian package, in a clean Debian; 
 
 test-all: ## all tests with every supported version of PostgreSQL, each in a Debian that has it; as root
 	@.ci/test_all $(VERSIONS)
+
+test-functional: install ## the public suite documentdb/functional-tests through a gateway; FUNCTIONAL_TESTS=… is a checkout of it, FOLDER=… a part
+	@.ci/test_functional $(FOLDER)
 
 soak: deps ## accidents while chunks move, malformed arguments, random pipelines, for SECONDS=600 each; SEED=… repeats a run
 	@DOCSHARD_SOAK_SECONDS=$(or $(SECONDS),600) DOCSHARD_SEED=$(SEED) .ci/test soak
