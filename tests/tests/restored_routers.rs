@@ -517,40 +517,76 @@ fn what_a_recipient_has_prepared_is_in_doubt_if_the_donor_has_gone_on() {
     assert_eq!(there(&cluster.shards[0]), 4);
 }
 
-/// The backup has a change of layout under way, which the lost router has decided since: the copy has the only documents.
-fn restored_in_a_change(statement: String) -> Cluster {
+/// The backup is from the moment at which a change of layout reached the fault point, and the lost router has decided it since: the copy has
+/// the only documents.
+fn restored_in_a_change(statement: String, point: &str) -> Cluster {
     let mut cluster = cluster(2);
-    cluster.router.arm("reshard.verified", Fault::Pause);
+    cluster.router.arm(point, Fault::Pause);
     let mut client = cluster.router.client();
     let changing = std::thread::spawn(move || client.execute(&statement, &[]));
-    cluster.router.await_fault("reshard.verified");
+    cluster.router.await_fault(point);
     let backup = cluster.router.backup();
-    cluster.router.release("reshard.verified");
+    cluster.router.release(point);
     changing.join().expect("it ends").expect("it is decided");
     cluster.router.restore(backup);
     take_over(&cluster);
     cluster
 }
 
-#[test]
-fn a_change_of_layout_that_a_lost_router_has_decided_is_completed() {
-    let cluster = restored_in_a_change(format!("SELECT docshard.unshard_collection('{NS}', 'shard1')"));
+fn assert_completed(cluster: &Cluster) {
     wait_until("the change is completed", PATIENCE, || {
-        recover(&cluster);
+        recover(cluster);
         cluster.router.value::<i64>("SELECT count(*) FROM docshard.resharding WHERE state <> 'done'") == 0
     });
-    assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard.collections WHERE key IS NULL"), 1);
-    assert_eq!(count(&cluster), 6);
+    assert_eq!(count(cluster), 6);
     cluster.router.psql(&insert(103));
     let checked: Value = cluster.router.value(&format!("SELECT docshard.check_collection('{NS}')"));
     assert!(checked["violations"].as_array().is_none_or(Vec::is_empty), "{checked}");
-    assert_eq!(orphans(&cluster).trim(), "");
+    assert_eq!(orphans(cluster).trim(), "");
+}
+
+#[test]
+fn a_change_of_layout_that_a_lost_router_has_decided_is_completed() {
+    let unshard = format!("SELECT docshard.unshard_collection('{NS}', 'shard1')");
+    let cluster = restored_in_a_change(unshard, "reshard.verified");
+    assert_completed(&cluster);
+    assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard.collections WHERE key IS NULL"), 1);
+}
+
+/// The router itself has a part of the copy, with all of its documents.
+#[test]
+fn a_change_of_layout_of_which_the_backup_has_its_own_part_is_completed() {
+    let reshard = format!("SELECT docshard.reshard_collection('{NS}', '{{\"_id\": \"hashed\"}}')");
+    let cluster = restored_in_a_change(reshard, "reshard.deciding");
+    assert_completed(&cluster);
+    let own = cluster.router.value::<i64>("SELECT count(*) FROM docshard_data.c2");
+    assert!(own > 0, "the router has documents of the new layout");
+}
+
+/// The router has the whole copy, which is as old as the backup, and the former table is gone.
+#[test]
+fn a_copy_on_the_router_is_not_dropped_when_the_former_table_is_gone() {
+    let unshard = format!("SELECT docshard.unshard_collection('{NS}', 'local')");
+    let cluster = restored_in_a_change(unshard, "reshard.verified");
+    let error = "SELECT coalesce(error, '') FROM docshard.resharding WHERE state = 'running'";
+    wait_until("it is looked at", PATIENCE, || {
+        recover(&cluster);
+        cluster.router.value::<String>(error).contains("have dropped the former table")
+    });
+    let abort = format!("SELECT docshard.abort_reshard_collection('{NS}')");
+    let refused = cluster.router.client().execute(&abort, &[]).expect_err("it is decided");
+    assert!(refused.as_db_error().is_some_and(|error| error.message().contains("another router")), "{refused:?}");
+    recover(&cluster);
+    assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard_data.c2"), 6);
 }
 
 /// The router itself has a part of the copy, which is as old as the backup: it cannot be completed, and nothing may be dropped.
 #[test]
 fn a_change_of_layout_that_the_backup_has_only_a_part_of_is_left_to_the_administrator() {
-    let cluster = restored_in_a_change(format!("SELECT docshard.reshard_collection('{NS}', '{{\"_id\": 1}}')"));
+    let cluster = restored_in_a_change(
+        format!("SELECT docshard.reshard_collection('{NS}', '{{\"_id\": 1}}')"),
+        "reshard.verified",
+    );
     let stored = |node: &Node| {
         let table: String = node.value("SELECT 'docshard_data.c' || collection_id FROM docshard_data.placement");
         node.value::<i64>(&format!("SELECT count(*) FROM {table}"))
