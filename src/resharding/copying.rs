@@ -58,6 +58,10 @@ pub(super) struct Copying {
     /// the number of documents that the recipients have
     pub(super) documents: i64,
     pub(super) bytes: i64,
+    /// the version that the copy gets by the present attempt to decide
+    pub(super) version: i64,
+    /// the version of the copy in the router's own database, if that is a recipient
+    pub(super) local_version: i64,
     progress_at: Instant,
 }
 
@@ -93,6 +97,7 @@ impl Copying {
     pub(super) fn new(change: Registered, sessions: Sessions) -> Self {
         let text = |key: &docshard_core::values::key::KeyPattern| key.to_json().to_string();
         let (old_key, key) = (text(&change.of.key), text(&change.layout.key));
+        let version = change.copy.version;
         Self {
             change,
             sessions,
@@ -106,6 +111,8 @@ impl Copying {
             blocking: Blockers::new(),
             documents: 0,
             bytes: 0,
+            version,
+            local_version: version,
             progress_at: Instant::now(),
         }
     }

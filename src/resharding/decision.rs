@@ -112,6 +112,10 @@ impl Copying {
             let now = self.sessions.writers(self.change.of.id)?;
             let some_stay = now.keys().any(|writer| before.contains_key(writer));
             if !some_stay || may_stall {
+                if purpose == Purpose::Decide {
+                    // Committed: no other attempt has this version, also after an attempt that was taken back.
+                    self.version = transaction::run(|| change::next_version(self.change.copy.id))?;
+                }
                 let began = Instant::now();
                 let patience = match stall::limit().filter(|_| !may_stall) {
                     Some(limit) => Patience { drain: limit / 2, queue_ms: QUEUE_MS, stall: Some(limit) },
@@ -209,8 +213,9 @@ impl Copying {
 
     /// Takes the locks of the collection at the router and at all donors, in the caller's transaction.
     fn exclude_writers(&self, queue_ms: i64) -> Result<()> {
-        // The timeout is set here, and below in this transaction's sessions at the shards.
-        let timeout = "SELECT pg_catalog.set_config('lock_timeout', $1, true)";
+        // The timeouts are set here, and below in this transaction's sessions at the shards. These sessions are idle while the rest is copied.
+        let timeout = "SELECT pg_catalog.set_config('idle_in_transaction_session_timeout', '0', true) \
+                       || pg_catalog.set_config('lock_timeout', $1, true)";
         let brief = queue_ms.to_string();
         spi::query(timeout, &[Param::Text(&brief)])?;
         let locked = change::lock(&self.change.of.namespace)?;
@@ -300,7 +305,7 @@ impl Copying {
                 .with_hint("Another router may work on this cluster's shards."));
             }
         }
-        layout::replace(&change.of, &change.copy, &change.layout)?;
+        layout::replace(&change.of, &change.copy, &change.layout, self.version)?;
         let stall = i64::try_from(frozen.elapsed().as_millis()).unwrap_or(i64::MAX);
         resharding::set_stall(change.id, stall, self.documents, self.rounds)?;
         job::check_wanted()?;
@@ -317,12 +322,22 @@ impl Copying {
     }
 
     /// Waits until what the recipients have survives a failover to their standbys, as a move does.
+    ///
+    /// INVARIANT: the router's own database has this attempt's version of the copy before the decision, and after everything that it has
+    /// copied. The other shards get it by the decision. So a standby of the router that lacks the decision can see whether it has
+    /// all documents of its part: see [`super::restored`].
     fn await_standbys(&mut self, deadline: Option<Instant>) -> Result<()> {
-        for Recipient { loader, .. } in &mut self.sessions.recipients {
+        for Recipient { shard, loader, .. } in &mut self.sessions.recipients {
             // This commit waits for the disk. Then all earlier commits are on the disk, too.
             loader.execute("SET synchronous_commit = on")?;
             let Copy { id: collection, token, version, .. } = self.change.copy;
-            SetVersion { collection, token, before: version, version }.call(loader)?;
+            let set = if cache::shard(*shard)?.is_local() {
+                let before = std::mem::replace(&mut self.local_version, self.version);
+                SetVersion { collection, token, before, version: self.version }
+            } else {
+                SetVersion { collection, token, before: version, version }
+            };
+            set.call(loader)?;
             loader.execute("SET synchronous_commit = off")?;
         }
         if !settings::boolean(standbys::SETTING)? {

@@ -2,9 +2,11 @@
 //! older backup, or is a standby that lacks it.
 //!
 //! INVARIANT: shards commit their parts of the decision after the router. So if a shard has a newer version of the copy than the catalog,
-//! the change was decided. Then the old tables are gone, and only the copy has the documents.
+//! the change was decided. Then the old tables are gone, and only the copy has the documents. The router's own part of the copy has all
+//! its documents if it has the version of the decision, which it gets after them.
 
 use crate::catalog::cluster::nodes::read_call_on;
+use crate::catalog::cluster::shard::Shard;
 use crate::catalog::collections::layout;
 use crate::catalog::{cache, change};
 use crate::pg::error::Result;
@@ -16,17 +18,28 @@ use docshard_core::error::{Kind, error};
 use docshard_core::routing::protocol::shard_tables::ReadPlacements;
 use serde_json::json;
 
-/// The shards that have the copy.
+/// What the shards show of the copy.
 struct Shards {
     /// those whose version of the copy is newer than the catalog's, with their names and versions
     newer: Vec<(ShardId, String, i64)>,
     /// the names of those whose version is not, and of those that cannot be reached
     others: Vec<String>,
+    /// the names of those that do not have the collection's table; read only if the router's own database has the whole copy
+    without_table: Vec<String>,
 }
 
 impl Shards {
-    fn names_of_newer(&self) -> String {
-        self.newer.iter().map(|(_, name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
+    /// True if they show that the change was decided.
+    fn show_decision(&self) -> bool {
+        !self.newer.is_empty() || !self.without_table.is_empty()
+    }
+
+    fn describe(&self) -> String {
+        let newer: Vec<_> = self.newer.iter().map(|(_, name, _)| name.as_str()).collect();
+        match (&*newer, &*self.without_table) {
+            ([], without) => format!("shards {} have dropped the former table", without.join(", ")),
+            (newer, _) => format!("shards {} have the new layout", newer.join(", ")),
+        }
     }
 }
 
@@ -40,22 +53,19 @@ pub(super) fn complete(row: &Resharding) -> Result<bool> {
     if row.state != State::Running {
         return Ok(false);
     }
-    let Some(shards) = compare(row.copy_id)? else { return Ok(false) };
-    if shards.newer.is_empty() {
-        return Ok(false);
-    }
+    let Some(shards) = compare(row)?.filter(Shards::show_decision) else { return Ok(false) };
     if !shards.others.is_empty() {
         return Err(error!(
             Kind::OperationFailed,
-            "another router has decided {} of {}: shards {} have the new layout, but shards {} do not, or cannot be reached",
+            "another router has decided {} of {}: {}, but shards {} have another version of the copy, or cannot be reached",
             row.command,
             row.namespace,
-            shards.names_of_newer(),
+            shards.describe(),
             shards.others.join(", ")
         )
         .with_hint(
-            "Nothing is dropped. If a shard has a prepared transaction of the former router, commit it there; if it was restored, too, \
-             restore it to a later time.",
+            "Nothing is dropped. If a shard has a prepared transaction of the former router, commit it there. If a shard or the router itself \
+             was restored, or promoted from a standby, it lacks documents of the copy: restore it to a later time.",
         ));
     }
     change::lock(&row.namespace)?;
@@ -77,34 +87,69 @@ pub(super) fn complete(row: &Resharding) -> Result<bool> {
 /// # Errors
 /// `OperationFailed`.
 pub(super) fn check_droppable(row: &Resharding) -> Result<()> {
-    match compare(row.copy_id)? {
-        Some(shards) if !shards.newer.is_empty() => Err(error!(
+    match compare(row)? {
+        Some(shards) if shards.show_decision() => Err(error!(
             Kind::OperationFailed,
-            "{} of {} is aborted, but another router has decided it: shards {} have the new layout, with the only documents",
+            "{} of {} is aborted, but another router has decided it: {}; only the copy has the documents",
             row.command,
             row.namespace,
-            shards.names_of_newer()
+            shards.describe()
         )
-        .with_hint("Nothing is dropped. Restore the router to another time, or copy the documents from the shards' tables.")),
+        .with_hint(
+            "Nothing is dropped. Restore the router to another time, or copy the documents from the shards' tables.",
+        )),
         _ => Ok(()),
     }
 }
 
 /// Locks the copy's row, and compares the shards' versions of the copy with the catalog's; None if there is no copy.
-fn compare(copy: i32) -> Result<Option<Shards>> {
-    let Some(known) = collections::lock_id(copy)? else { return Ok(None) };
-    let mut shards = Shards { newer: Vec::new(), others: Vec::new() };
-    for id in placements::shards(copy)? {
+///
+/// # Errors
+/// Those of the connections, if the router's own database has the whole copy.
+fn compare(row: &Resharding) -> Result<Option<Shards>> {
+    let Some(known) = collections::lock_id(row.copy_id)? else { return Ok(None) };
+    let mut shards = Shards { newer: Vec::new(), others: Vec::new(), without_table: Vec::new() };
+    let mut own = None;
+    for id in placements::shards(row.copy_id)? {
         let shard = cache::shard(id)?;
-        let found = match read_call_on(&shard, &ReadPlacements { collection: Some(copy) }) {
-            Ok(rows) => rows.into_iter().find(|row| row.token == known.token && row.version > known.version),
+        let found = match version_at(&shard, row.copy_id, known.token) {
+            Ok(found) => found,
             Err(error) if error.is_out_of_reach() => None,
             Err(error) => return Err(error),
         };
+        let catalogs = placements::version(row.copy_id, id)?;
         match found {
-            Some(row) => shards.newer.push((id, shard.name.clone(), row.version)),
-            None => shards.others.push(shard.name.clone()),
+            Some(found) if shard.is_local() => own = Some((id, shard.name.clone(), found)),
+            Some(found) if Some(found) > catalogs => shards.newer.push((id, shard.name.clone(), found)),
+            _ => shards.others.push(shard.name.clone()),
         }
     }
+    if let Some(own) = own {
+        if shards.newer.is_empty() && shards.others.is_empty() {
+            shards.without_table = donors_without_table(row.collection)?;
+        }
+        let is_same = |(_, _, version): &(_, _, i64)| *version == own.2;
+        let is_complete = !shards.newer.is_empty() && shards.newer.iter().all(is_same);
+        if is_complete { shards.newer.push(own) } else { shards.others.push(own.1) }
+    }
     Ok(Some(shards))
+}
+
+/// The donors that have no table of the collection any more.
+fn donors_without_table(collection: i32) -> Result<Vec<String>> {
+    let Some(known) = collections::lock_id(collection)? else { return Ok(Vec::new()) };
+    let mut without = Vec::new();
+    for id in placements::shards(collection)? {
+        let shard = cache::shard(id)?;
+        if !shard.is_local() && version_at(&shard, collection, known.token)?.is_none() {
+            without.push(shard.name.clone());
+        }
+    }
+    Ok(without)
+}
+
+/// A shard's version of a collection; None if it does not have it.
+fn version_at(shard: &Shard, collection: i32, token: i64) -> Result<Option<i64>> {
+    let rows = read_call_on(shard, &ReadPlacements { collection: Some(collection) })?;
+    Ok(rows.into_iter().find(|row| row.token == token).map(|row| row.version))
 }

@@ -46,7 +46,7 @@ pub(super) struct Donor {
 
 /// A shard of the new layout.
 pub(super) struct Recipient {
-    shard: ShardId,
+    pub(super) shard: ShardId,
     pub(super) puller: ShardSession,
     pub(super) loader: ShardSession,
     /// its share of the keys

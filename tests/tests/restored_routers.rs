@@ -318,23 +318,56 @@ fn a_promoted_router_repeats_no_version_and_no_number() {
     let index: i32 = cluster.router.value("SELECT max(id) FROM docshard_catalog.indexes");
     assert!(other > 60_000 && index > 60_000, "{other}, {index}");
 
-    // The move gets no further than its row, and the server restarts.
+    assert_a_move_that_ends_early_is_aborted(&mut cluster);
+}
+
+/// The router is restored in its timeline, without a move. Its next move does not have the version of that one.
+#[test]
+fn a_restored_router_repeats_no_version() {
+    let mut cluster = cluster(2);
+    cluster.router.psql("SELECT docshard.set_setting('shard_count_interval_ms', '60000')");
+    let backup = cluster.router.backup();
+    move_chunk(&mut cluster.router.client(), 100, "shard1").expect("a move");
+    cluster.router.restore(backup);
+    assert_a_move_that_ends_early_is_aborted(&mut cluster);
+}
+
+/// A move gets no further than its row, and the server restarts.
+fn assert_a_move_that_ends_early_is_aborted(cluster: &mut Cluster) {
     cluster.router.arm("move.registered", Fault::Pause);
-    let moving = start_move(&cluster, 1, "shard1");
+    let moving = start_move(cluster, 1, "shard1");
     cluster.router.await_fault("move.registered");
     cluster.router.crash();
     cluster.router.start();
     moving.join().expect("it ends").expect_err("the router is gone");
     wait_until("the move is ended", PATIENCE, || {
-        recover(&cluster);
+        recover(cluster);
         cluster.router.value::<i64>("SELECT count(*) FROM docshard_catalog.migrations WHERE state <> 'done'") == 0
     });
     let outcome: String = cluster.router.value("SELECT outcome FROM docshard_catalog.migrations");
     assert_eq!(outcome, "aborted");
     for shard in ["shard0", "shard1"] {
-        adopt(&cluster, shard).expect("the catalog follows");
+        adopt(cluster, shard).expect("the catalog follows");
     }
-    assert_sound(&cluster, 6, [3, 3]);
+    assert_sound(cluster, 6, [3, 3]);
+}
+
+/// A shard has an index of a number that the router gives away again.
+#[test]
+fn another_index_of_the_same_number_is_not_taken() {
+    let cluster = cluster(2);
+    cluster.router.psql(&format!("SELECT docshard.create_index('{NS}', '{{\"n\": 1}}')"));
+    cluster.router.psql("SELECT docshard.create_collection('test.other')");
+    cluster.router.psql(
+        "DELETE FROM docshard_catalog.indexes;
+         SELECT setval(pg_get_serial_sequence('docshard_catalog.indexes', 'id'), 1, false)",
+    );
+    let create = "SELECT docshard.create_index('test.other', '{\"m\": 1}', '{\"unique\": true}')";
+    let mut client = cluster.router.client();
+    client.batch_execute("BEGIN").expect("a transaction");
+    let refused = client.execute(create, &[]).expect_err("the number is taken");
+    let refused = refused.as_db_error().expect("an error of the server");
+    assert!(refused.message().contains("is not an index of collection"), "{refused:?}");
 }
 
 /// Has the router bring a shard and its catalog together.
@@ -517,40 +550,76 @@ fn what_a_recipient_has_prepared_is_in_doubt_if_the_donor_has_gone_on() {
     assert_eq!(there(&cluster.shards[0]), 4);
 }
 
-/// The backup has a change of layout under way, which the lost router has decided since: the copy has the only documents.
-fn restored_in_a_change(statement: String) -> Cluster {
+/// The backup is from the moment at which a change of layout reached the fault point, and the lost router has decided it since: the copy has
+/// the only documents.
+fn restored_in_a_change(statement: String, point: &str) -> Cluster {
     let mut cluster = cluster(2);
-    cluster.router.arm("reshard.verified", Fault::Pause);
+    cluster.router.arm(point, Fault::Pause);
     let mut client = cluster.router.client();
     let changing = std::thread::spawn(move || client.execute(&statement, &[]));
-    cluster.router.await_fault("reshard.verified");
+    cluster.router.await_fault(point);
     let backup = cluster.router.backup();
-    cluster.router.release("reshard.verified");
+    cluster.router.release(point);
     changing.join().expect("it ends").expect("it is decided");
     cluster.router.restore(backup);
     take_over(&cluster);
     cluster
 }
 
-#[test]
-fn a_change_of_layout_that_a_lost_router_has_decided_is_completed() {
-    let cluster = restored_in_a_change(format!("SELECT docshard.unshard_collection('{NS}', 'shard1')"));
+fn assert_completed(cluster: &Cluster) {
     wait_until("the change is completed", PATIENCE, || {
-        recover(&cluster);
+        recover(cluster);
         cluster.router.value::<i64>("SELECT count(*) FROM docshard.resharding WHERE state <> 'done'") == 0
     });
-    assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard.collections WHERE key IS NULL"), 1);
-    assert_eq!(count(&cluster), 6);
+    assert_eq!(count(cluster), 6);
     cluster.router.psql(&insert(103));
     let checked: Value = cluster.router.value(&format!("SELECT docshard.check_collection('{NS}')"));
     assert!(checked["violations"].as_array().is_none_or(Vec::is_empty), "{checked}");
-    assert_eq!(orphans(&cluster).trim(), "");
+    assert_eq!(orphans(cluster).trim(), "");
+}
+
+#[test]
+fn a_change_of_layout_that_a_lost_router_has_decided_is_completed() {
+    let unshard = format!("SELECT docshard.unshard_collection('{NS}', 'shard1')");
+    let cluster = restored_in_a_change(unshard, "reshard.verified");
+    assert_completed(&cluster);
+    assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard.collections WHERE key IS NULL"), 1);
+}
+
+/// The router itself has a part of the copy, with all of its documents.
+#[test]
+fn a_change_of_layout_of_which_the_backup_has_its_own_part_is_completed() {
+    let reshard = format!("SELECT docshard.reshard_collection('{NS}', '{{\"_id\": \"hashed\"}}')");
+    let cluster = restored_in_a_change(reshard, "reshard.deciding");
+    assert_completed(&cluster);
+    let own = cluster.router.value::<i64>("SELECT count(*) FROM docshard_data.c2");
+    assert!(own > 0, "the router has documents of the new layout");
+}
+
+/// The router has the whole copy, which is as old as the backup, and the former table is gone.
+#[test]
+fn a_copy_on_the_router_is_not_dropped_when_the_former_table_is_gone() {
+    let unshard = format!("SELECT docshard.unshard_collection('{NS}', 'local')");
+    let cluster = restored_in_a_change(unshard, "reshard.verified");
+    let error = "SELECT coalesce(error, '') FROM docshard.resharding WHERE state = 'running'";
+    wait_until("it is looked at", PATIENCE, || {
+        recover(&cluster);
+        cluster.router.value::<String>(error).contains("have dropped the former table")
+    });
+    let abort = format!("SELECT docshard.abort_reshard_collection('{NS}')");
+    let refused = cluster.router.client().execute(&abort, &[]).expect_err("it is decided");
+    assert!(refused.as_db_error().is_some_and(|error| error.message().contains("another router")), "{refused:?}");
+    recover(&cluster);
+    assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard_data.c2"), 6);
 }
 
 /// The router itself has a part of the copy, which is as old as the backup: it cannot be completed, and nothing may be dropped.
 #[test]
 fn a_change_of_layout_that_the_backup_has_only_a_part_of_is_left_to_the_administrator() {
-    let cluster = restored_in_a_change(format!("SELECT docshard.reshard_collection('{NS}', '{{\"_id\": 1}}')"));
+    let cluster = restored_in_a_change(
+        format!("SELECT docshard.reshard_collection('{NS}', '{{\"_id\": 1}}')"),
+        "reshard.verified",
+    );
     let stored = |node: &Node| {
         let table: String = node.value("SELECT 'docshard_data.c' || collection_id FROM docshard_data.placement");
         node.value::<i64>(&format!("SELECT count(*) FROM {table}"))
@@ -598,6 +667,15 @@ fn a_router_that_lacks_a_change_of_layout_says_so() {
     recover(&cluster);
     assert_eq!(cluster.shards[1].value::<i64>("SELECT count(*) FROM docshard_data.c2"), 6);
     assert!(orphans(&cluster).contains("c2"));
+    // No repair makes the collection empty, also while the shard that has the documents is down.
+    let refused = adopt(&cluster, "shard0").expect_err("the documents are elsewhere");
+    assert!(refused.message().contains("docshard_data.c2 on shard \"shard1\""), "{refused:?}");
+    cluster.shards[1].stop();
+    let refused = adopt(&cluster, "shard0").expect_err("the documents may be elsewhere");
+    assert!(refused.message().contains("\"shard1\", which does not answer"), "{refused:?}");
+    let error = cluster.router.client().query(&query, &[]).expect_err("the table is gone");
+    let hint = error.as_db_error().and_then(|error| error.hint().map(str::to_owned)).unwrap_or_default();
+    assert!(!hint.contains("adopt"), "{error:?}");
 }
 
 /// Accepting shards makes no router of a copy: only a take-over compares its catalog with the shards.

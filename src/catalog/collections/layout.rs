@@ -241,18 +241,18 @@ fn stored(index: &Index) -> StoredIndex {
     }
 }
 
-/// Puts a copy, which has all documents, in the place of the collection. The caller has locked the collection's row, and excludes all
-/// writers on its shards.
+/// Puts a copy, which has all documents, in the place of the collection. The caller has locked the collection's row, excludes all
+/// writers on its shards, and has assigned the version that the copy gets; the router's own database has it already.
 ///
 /// # Errors
 /// `OperationFailed` if a shard has another version of the copy than the catalog; `LockTimeout`; the shards' errors.
-pub fn replace(of: &Collection, copy: &Copy, layout: &Layout) -> Result<()> {
+pub fn replace(of: &Collection, copy: &Copy, layout: &Layout, version: i64) -> Result<()> {
     // This excludes a concurrent change of grants, which would change the privileges of the tables that are dropped.
     access::lock_shared()?;
-    let version = change::next_version(copy.id)?;
     let shards = layout.shards();
     for shard in shards.iter().map(|id| cache::shard(*id)).collect::<Result<Vec<Rc<_>>>>()? {
-        let set = SetVersion { collection: copy.id, token: copy.token, before: copy.version, version };
+        let before = if shard.is_local() { version } else { copy.version };
+        let set = SetVersion { collection: copy.id, token: copy.token, before, version };
         advance_shard(&shard, &set, &of.namespace)?;
     }
     placements::set_version(copy.id, &shards, version)?;
