@@ -7,6 +7,7 @@ use crate::command::Command;
 use crate::executor::{Error, cursor_of};
 use crate::gateway::Gateway;
 use crate::memory::{Budget, Owner};
+use crate::pool::Identity;
 use crate::reply::{self, BAD_VALUE, COMMAND_NOT_FOUND, Failure, Reply, UNAUTHORIZED};
 use crate::sasl::{self, Conversation, User};
 use crate::shares::{Share, network};
@@ -274,7 +275,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             return Outcome::Reply(failure.reply());
         }
         if let Some(answered) = local::answer(name, document, self.client, self.user.as_ref(), who.is_none()) {
-            return Outcome::Reply(answered.unwrap_or_else(|failure| failure.reply()));
+            let reply = answered.unwrap_or_else(|failure| failure.reply());
+            // The router checks fields that mean nothing here, and has the same command.
+            return match who {
+                Some(who) if !local::is_plain(name, document) => match self.ask(&who, command, budget).await {
+                    Outcome::Reply(checked) if !reply::has_failed(&checked) => Outcome::Reply(reply),
+                    outcome => outcome,
+                },
+                _ => Outcome::Reply(reply),
+            };
         }
         let Some(who) = who else {
             return Outcome::Reply(Failure::new(COMMAND_NOT_FOUND, format!("no such command: '{name}'")).reply());
@@ -284,9 +293,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             Err(failure) => return Outcome::Reply(failure.reply()),
         };
         let command = hidden.as_ref().unwrap_or(command);
+        self.ask(&who, command, budget).await
+    }
+
+    /// Has a router run a command.
+    async fn ask(&mut self, who: &Identity, command: &Command, budget: &mut Budget) -> Outcome {
         let (gateway, stream, id) = (&self.gateway, &mut self.stream, self.id);
         tokio::select! {
-            result = gateway.executor.run(&who, id, command, budget) => match result {
+            result = gateway.executor.run(who, id, command, budget) => match result {
                 Ok(reply) => Outcome::Reply(reply),
                 Err(Error::Failure(failure)) => Outcome::Reply(failure.reply()),
                 Err(Error::LoginNeeded) => Outcome::Close,

@@ -1,6 +1,6 @@
 //! Commands that the gateway answers itself, because they are about the connection, or have one true answer here.
 
-use crate::reply::{self, BAD_VALUE, COMMAND_NOT_FOUND, Failure, Reply};
+use crate::reply::{self, COMMAND_NOT_FOUND, Failure, Reply};
 use crate::sasl::User;
 use bson::{Bson, RawDocument, doc};
 use std::net::SocketAddr;
@@ -8,6 +8,12 @@ use std::net::SocketAddr;
 /// Commands that may run before a login.
 pub fn is_public(name: &str) -> bool {
     matches!(name, "ping" | "whatsmyuri" | "connectionStatus" | "endSessions")
+}
+
+/// True if a command has no field that a router would have to check. Drivers add a read preference to any command.
+pub fn is_plain(name: &str, command: &RawDocument) -> bool {
+    let is_known = |field: &str| field == name || field == "$readPreference";
+    name == "endSessions" || command.iter().all(|field| field.is_ok_and(|(field, _)| is_known(field.as_str())))
 }
 
 /// The answer; None if the router must give it.
@@ -29,12 +35,6 @@ pub fn answer(
             let roles = Vec::<Bson>::new();
             reply::ok(doc! { "authInfo": { "authenticatedUsers": users, "authenticatedUserRoles": roles } })
         }
-        // There are no startup warnings, and the log is the router's, which only its operator reads.
-        "getLog" => match command.get_str("getLog") {
-            Ok("startupWarnings") => reply::ok(doc! { "totalLinesWritten": 0, "log": Vec::<Bson>::new() }),
-            Ok("*") => reply::ok(doc! { "names": ["startupWarnings"] }),
-            _ => return Some(Err(Failure::new(BAD_VALUE, "getLog: only startupWarnings is available"))),
-        },
         // It would tell of another client's command, which ran in the same session.
         "getLastError" | "getlasterror" => {
             return Some(Err(Failure::new(COMMAND_NOT_FOUND, format!("no such command: '{name}'"))));
