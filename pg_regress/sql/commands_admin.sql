@@ -42,8 +42,6 @@ SELECT run('adm2', '{"find": "c", "sort": {"k": 1}}') #> '{cursor,firstBatch}';
 SELECT run('adm2', '{"update": "c", "updates": [{"q": {"k": "z"}, "u": {"$set": {"v": 1}}}, {"q": {"v": 1}, "u": {"$set": {"v": 2}}}]}');
 SELECT run('adm2', '{"delete": "c", "deletes": [{"q": {"v": 1}, "limit": 1}]}') - 'hint';
 SELECT run('adm2', '{"explain": {"find": "c", "filter": {"k": "a"}}}') #>> '{queryPlanner,winningPlan,stage}' AS stage;
--- Without a verbosity the command is executed.
-SELECT run('adm2', '{"explain": {"find": "c"}}') ? 'executionStats' AS executed, run('adm2', '{"explain": {"find": "c"}, "verbosity": "queryPlanner"}') ? 'executionStats' AS planned;
 SELECT shard, stats -> 'count' AS count FROM jsonb_each(run('adm2', '{"collStats": "c"}') -> 'shards') AS s (shard, stats) ORDER BY shard;
 -- A move commits by itself.
 BEGIN;

@@ -16,7 +16,7 @@ const EXPLAINED: &[&str] = &["find", "count", "distinct", "aggregate", "update",
 /// Writes are never executed: the plan shows how their documents are found.
 pub fn explain(request: &Request<'_>) -> Result<Reply> {
     request.check_right(&table::EXPLAIN)?;
-    let verbosity = request.fields.text("verbosity").map_or(Ok(Verbosity::Run), Verbosity::parse)?;
+    let verbosity = request.fields.text("verbosity").map(Verbosity::parse).transpose()?.unwrap_or_default();
     let inner = Request::parse(request.db, request.target, request.commands, false)?;
     if inner.spec.name == "aggregate" {
         if inner.fields.get("explain").is_some() {
