@@ -3,8 +3,8 @@
 The files are in tests/conformance; see tests/src/conformance/excuses.rs for their form. A line here is
 
     NAME              that test, which must fail; a * stands for any text, and then every test of such a name must fail
-    7x NAME           at most seven of the tests of such a name fail; if it is fewer, that is reported, so that the file can be corrected
-    … ~ TEXT          only if the error contains the text
+    NAME ~ TEXT       such tests, if they fail with an error that contains the text
+    7x …              at most seven tests, and others of such a name may pass; if it is fewer, that is reported, so that the file can be corrected
 
 The first line that fits decides. A test that fails without an excuse, or passes in spite of one without a number, is a failure.
 """

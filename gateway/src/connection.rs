@@ -274,7 +274,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let failure = Failure::new(UNAUTHORIZED, format!("Command {name} requires authentication"));
             return Outcome::Reply(failure.reply());
         }
-        if let Some(answered) = local::answer(name, document, self.client, self.user.as_ref(), who.is_none()) {
+        if let Some(answered) = local::answer(name, self.client, self.user.as_ref(), who.is_none()) {
             let reply = answered.unwrap_or_else(|failure| failure.reply());
             // The router checks fields that mean nothing here, and has the same command.
             return match who {

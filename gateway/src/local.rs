@@ -17,13 +17,7 @@ pub fn is_plain(name: &str, command: &RawDocument) -> bool {
 }
 
 /// The answer; None if the router must give it.
-pub fn answer(
-    name: &str,
-    command: &RawDocument,
-    client: SocketAddr,
-    user: Option<&User>,
-    is_unknown: bool,
-) -> Option<Result<Reply, Failure>> {
+pub fn answer(name: &str, client: SocketAddr, user: Option<&User>, is_unknown: bool) -> Option<Result<Reply, Failure>> {
     Some(Ok(match name {
         "ping" => reply::ok(doc! {}),
         // Without a user there are no sessions.
