@@ -70,7 +70,7 @@ const TOAST_ROW: i64 = 2032;
 pub fn estimates(collections: &[i32]) -> Result<Vec<Estimate>> {
     let rows = spi::read(
         &format!(
-            "SELECT t.id, {estimated}, {pages}, pg_catalog.pg_relation_size(c.oid), \
+            "SELECT t.id, {estimated}, {pages}, coalesce(pg_catalog.pg_relation_size(c.oid), 0), \
                     pg_catalog.pg_stat_get_live_tuples(c.oid), \
                     pg_catalog.pg_stat_get_vacuum_count(c.oid) + pg_catalog.pg_stat_get_autovacuum_count(c.oid) \
                       + pg_catalog.pg_stat_get_analyze_count(c.oid) + pg_catalog.pg_stat_get_autoanalyze_count(c.oid) > 0, \
