@@ -388,6 +388,19 @@ SELECT c.namespace, i.name, i.keys, i.is_unique AS "unique", i.is_hidden AS hidd
   FROM docshard_catalog.indexes i
   JOIN docshard_catalog.collections c ON c.id = i.collection_id
  WHERE NOT pg_catalog.starts_with(c.namespace, c.database || '.system.resharding.');
+CREATE OR REPLACE VIEW docshard.index_usage AS
+SELECT c.namespace, s.name, s.keys::text::json AS keys, s.accesses, s.bytes, s.since, s.shards
+  FROM docshard_catalog.collections c
+ CROSS JOIN LATERAL (
+       SELECT i.name, i.keys::text AS keys, pg_catalog.sum(i.accesses)::bigint AS accesses, pg_catalog.sum(i.bytes)::bigint AS bytes,
+              pg_catalog.min(i.since) AS since, pg_catalog.count(*) AS shards
+         FROM docshard.index_stats(c.namespace) i GROUP BY i.name, i.keys::text) s
+-- As a read of the collection: the view leaves out what the caller may not read. Nor does it show the copy of a change of layout.
+ WHERE NOT pg_catalog.starts_with(c.namespace, c.database || '.system.resharding.')
+   AND ((SELECT r.rolsuper OR r.oid = e.extowner FROM pg_catalog.pg_roles r, pg_catalog.pg_extension e
+           WHERE r.rolname = current_user AND e.extname = 'docshard')
+     OR EXISTS (SELECT FROM docshard_catalog.grants g
+                 WHERE g.resource IN ('*', c.database, c.namespace) AND pg_catalog.pg_has_role(g.role, 'USAGE')));
 
 CREATE TABLE docshard_catalog.resharding (
     id            bigint PRIMARY KEY,
