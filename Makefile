@@ -39,7 +39,7 @@ psql: ## a session on the demo's router
 stop: ## stop the demo's servers
 	@docs/demo/stop
 
-test: deps ## all tests, with a summary at the end
+test: deps ## the tests, with a summary at the end; LONG=1 adds the lints and the tests that take long
 	@.ci/test
 
 test-parts: ## the parts of the tests, and how long each took

@@ -342,6 +342,8 @@ ALTER TABLE docshard_catalog.cluster ADD COLUMN keeps_order boolean NOT NULL DEF
 COMMENT ON COLUMN docshard_catalog.cluster.keeps_order IS 'documents keep the order of their fields: all shards have a release that knows it';
 ALTER TABLE docshard_catalog.cluster ADD COLUMN timeline bigint NOT NULL
     DEFAULT ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint;
+-- After a failover before this update, numbers were not left out yet.
+UPDATE docshard_catalog.cluster SET timeline = 1;
 COMMENT ON COLUMN docshard_catalog.cluster.timeline IS 'the timeline of the router''s WAL in which numbers of collections, indexes, migrations and shards were last assigned';
 UPDATE docshard_catalog.cluster SET keeps_order = false
  WHERE EXISTS (SELECT FROM docshard_catalog.shards WHERE server IS NOT NULL);

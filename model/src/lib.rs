@@ -12,6 +12,7 @@
 //! indexes, REPEATABLE READ. Nodes restart immediately after a crash, since nothing happens without them.
 
 mod clients;
+pub mod own_part;
 pub mod resharding;
 mod steps;
 pub mod world;

@@ -22,7 +22,7 @@ use super::shard::{RECOVERY, ShardSession, Sides, connect};
 use super::{cleanup, follow, names, recovery};
 use crate::catalog::cluster::identity::{cluster_id, require_router};
 use crate::catalog::cluster::shard::Shard;
-use crate::catalog::cluster::{access, contacts, move_exclusion};
+use crate::catalog::cluster::{access, behind, contacts, move_exclusion};
 use crate::catalog::collections::validation;
 use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
@@ -285,6 +285,9 @@ fn adopt(shard: &Shard, session: &mut ShardSession, namespace: &str) -> Result<O
         if found.is_some_and(|found| found > version) {
             let message = format!("shard \"{}\" is ahead of the catalog: {namespace}", shard.name);
             return Err(Error::new(Kind::IllegalOperation, message).with_hint("Run it again in a moment."));
+        }
+        if found.is_none() {
+            behind::check_may_create(&shard.name, &collection)?;
         }
         session.execute("BEGIN ISOLATION LEVEL READ COMMITTED")?;
         ExcludeWriters { collection: locked.id }.call(session)?;

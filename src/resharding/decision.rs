@@ -213,8 +213,9 @@ impl Copying {
 
     /// Takes the locks of the collection at the router and at all donors, in the caller's transaction.
     fn exclude_writers(&self, queue_ms: i64) -> Result<()> {
-        // The timeout is set here, and below in this transaction's sessions at the shards.
-        let timeout = "SELECT pg_catalog.set_config('lock_timeout', $1, true)";
+        // The timeouts are set here, and below in this transaction's sessions at the shards. These sessions are idle while the rest is copied.
+        let timeout = "SELECT pg_catalog.set_config('idle_in_transaction_session_timeout', '0', true) \
+                       || pg_catalog.set_config('lock_timeout', $1, true)";
         let brief = queue_ms.to_string();
         spi::query(timeout, &[Param::Text(&brief)])?;
         let locked = change::lock(&self.change.of.namespace)?;

@@ -214,8 +214,12 @@ fn set_id_index(collection: i32, wanted: bool) -> Result<()> {
 
 /// True if there is a relation of that name. Used instead of IF [NOT] EXISTS, which sends the client a NOTICE.
 pub fn has_relation(relation: &str) -> bool {
-    let relation = CString::new(relation).expect("a name without a zero byte");
-    relation_oid(SCHEMA, &relation).is_some()
+    relation_named(relation).is_some()
+}
+
+fn relation_named(name: &str) -> Option<Oid> {
+    let name = CString::new(name).expect("a name without a zero byte");
+    relation_oid(SCHEMA, &name)
 }
 
 /// Creates a secondary index, unless it exists. `partial`: the filter of the documents that it has; None: it has all.
@@ -223,8 +227,14 @@ pub fn has_relation(relation: &str) -> bool {
 /// # Errors
 /// 23505 for a unique index over equal keys; `CannotIndexParallelArrays`; those of DDL.
 pub fn create_index(index: &CreateIndex<'_>) -> Result<()> {
-    if has_relation(&names::index(index.index)) {
-        return Ok(());
+    let name = names::index(index.index);
+    match relation_named(&name) {
+        Some(found) if server::table_of_index(found) == Some(oid(index.collection)?) => return Ok(()),
+        Some(_) => {
+            return Err(error!(Kind::OperationFailed, "docshard_data.{name} is not an index of collection {}", index.collection)
+                .with_hint("The router may have lost the commit that gave this number away; docshard.check_metadata_consistency() shows what it does not know."));
+        }
+        None => {}
     }
     let statements = index_statements(index, "")?;
     spi::run_script(&statements.join("; "))

@@ -287,16 +287,20 @@ fn keep_copies(found: &mut [Finding]) {
     }
 }
 
-/// The finding for a table or an index at the shard that is not in the catalog.
+/// The finding for a table or an index at the shard that is not in the catalog. No repair drops documents.
 fn misplaced(shard: &str, namespace: Option<&str>, orphan: &FoundRelation) -> Finding {
     let relation = names::relation_name(shard_state::name(orphan));
     let (kind, what) = match orphan.index {
-        None => (MISPLACED, "table that the catalog does not have there; the repair drops it with its documents"),
+        None => (MISPLACED, "table that the catalog does not have there"),
         Some(_) => ("InconsistentIndex", "index that the catalog does not have; the repair drops it"),
     };
-    Finding::new(kind, namespace, Some(shard), format!("the shard has a {what}"))
-        .with("relation", relation.clone())
-        .repaired_by(Repair::new("drop_orphaned_relation", [shard, &relation]))
+    let finding = Finding::new(kind, namespace, Some(shard), format!("the shard has a {what}"));
+    let finding = finding.with("relation", relation.clone());
+    if orphan.index.is_none() && orphan.documents != Some(0) {
+        return finding
+            .without_repair("if its documents are not needed, docshard.drop_orphaned_relation() drops it with them");
+    }
+    finding.repaired_by(Repair::new("drop_orphaned_relation", [shard, &relation]))
 }
 
 /// Returns what the catalog says of a collection, and the findings that need no shard; None if the collection was dropped.

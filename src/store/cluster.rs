@@ -54,9 +54,6 @@ statements! {
              WHERE pg_catalog.jsonb_exists(pg_catalog.to_jsonb(c), 'timeline')"
     }
 
-    /// Like [`find_timeline`], locked until the transaction ends.
-    pub fn lock_timeline() -> Option<i64> { run "SELECT timeline FROM docshard_catalog.cluster FOR NO KEY UPDATE" }
-
     pub fn set_timeline(timeline: i64) { run "UPDATE docshard_catalog.cluster SET timeline = $1" }
 
     /// True if documents keep the order of their fields.

@@ -98,8 +98,8 @@ macro_rules! is_no_copy {
 /// The SQL query for the number of collections, for this database or another one.
 pub const COUNT: &str = "SELECT pg_catalog.count(*) FROM docshard_catalog.collections";
 
-/// Advances a collection's version and returns it. It was never assigned before, and never will be again. Each timeline has versions of its
-/// own, so this holds for the versions of a server whose last commits were lost in a failover, too.
+/// Advances a collection's version and returns it. No other change of ownership has it, also none that another server has decided in commits
+/// that this one lacks: each timeline begins with greater ones, and the step is random, as two servers may have the same timeline.
 /// Errors: `NamespaceNotFound`.
 pub fn next_version(id: i32) -> Result<i64> {
     let after = (wal::timeline() - 1).clamp(0, i64::from(i32::MAX) - 1) << 32;
@@ -236,7 +236,8 @@ statements! {
     }
 
     fn advance_version(id: i32, after: i64) -> Option<i64> {
-        run "UPDATE docshard_catalog.collections SET version = greatest(version, $2) + 1 WHERE id = $1 RETURNING version"
+        run "UPDATE docshard_catalog.collections SET version = greatest(version, $2) + 1 + (pg_catalog.random() * 16777215)::pg_catalog.int8 \
+             WHERE id = $1 RETURNING version"
     }
 
     fn set_least_version(id: i32, version: i64) {

@@ -44,30 +44,25 @@ use docshard_core::sql::record::Value;
 use pgrx::pg_sys::Oid;
 use std::ffi::CStr;
 
-/// How many numbers of each kind are left out after a failover.
+/// How many numbers of each kind are left out for a failover.
 const LOST_NUMBERS: i64 = 65_536;
 
-/// After a failover, leaves out the numbers that the former server may have assigned in commits that this one has not received: shards may
-/// have tables and indexes of these numbers.
-fn skip_lost_numbers() -> Result<()> {
+/// After failovers, leaves out the numbers that former servers may have assigned in commits that this one has not received: shards may
+/// have tables and indexes of these numbers. Two servers may have been promoted to the same timeline, so a random number of them is left out
+/// besides. The keeper calls it before it lets anyone assign a number.
+pub fn leave_out_lost_numbers() -> Result<()> {
     let timeline = wal::timeline();
     // A catalog of a release before 0.4.0 has no timeline.
-    if cluster::find_timeline()?.is_none_or(|known| known == timeline) {
-        return Ok(());
-    }
-    // Another session may have done it meanwhile. Two at once could set a sequence back.
-    if cluster::lock_timeline()? == Some(timeline) {
-        return Ok(());
-    }
+    let Some(known) = cluster::find_timeline()?.filter(|known| *known != timeline) else { return Ok(()) };
+    let failovers = (timeline - known).clamp(1, 64);
     for table in ["collections", "indexes", "migrations", "shards"] {
-        leave_out_numbers(table, LOST_NUMBERS)?;
+        leave_out_numbers(table, LOST_NUMBERS * failovers, LOST_NUMBERS)?;
     }
     cluster::set_timeline(timeline)
 }
 
 /// The next number for a table's column `id`.
 fn next_id<N: Value + declare::FromStatement>(table: &str) -> Result<N> {
-    skip_lost_numbers()?;
     let sequence = "pg_catalog.pg_get_serial_sequence('docshard_catalog.' || $1, 'id')";
     let sql = format!("SELECT pg_catalog.nextval({sequence})::{}", N::TYPE);
     declare::run("store::next_id", &sql, &[Param::Text(table)])
@@ -96,8 +91,8 @@ statements! {
              pg_catalog.pg_get_serial_sequence('docshard_catalog.' || $1, 'id')::pg_catalog.regclass), 0)"
     }
 
-    fn leave_out_numbers(table: &str, numbers: i64) {
-        run "SELECT pg_catalog.setval(s.name, pg_catalog.nextval(s.name) + $2) \
+    fn leave_out_numbers(table: &str, numbers: i64, random: i64) {
+        run "SELECT pg_catalog.setval(s.name, pg_catalog.nextval(s.name) + $2 + (pg_catalog.random() * $3)::pg_catalog.int8) \
              FROM (SELECT pg_catalog.pg_get_serial_sequence('docshard_catalog.' || $1, 'id')::pg_catalog.regclass) AS s (name)"
     }
 

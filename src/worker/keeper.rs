@@ -14,6 +14,7 @@ use crate::pg::error::Result;
 use crate::pg::{process, transaction};
 use crate::remote::{Session, hung};
 use crate::storage::lock::{self, Mode, Tag};
+use crate::store;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::prepared_name::Coordinator;
 use docshard_core::cluster::router_lock::{Claim, LockAnswer, SILENCE};
@@ -117,14 +118,17 @@ pub(super) fn run(database: Oid) {
     // A shard that answers slowly must not keep this process from renewing the locks at others.
     let _limit = hung::limit(STATEMENT);
     let (began, mut shards, mut is_free, mut logged) = (Instant::now(), Shards::new(), false, String::new());
+    let mut are_left_out = false;
     while !process::is_being_dropped(database) {
-        match round(&mut shards, began) {
+        let rounded = if are_left_out { Ok(()) } else { transaction::run(store::leave_out_lost_numbers) };
+        are_left_out = rounded.is_ok();
+        match rounded.and_then(|()| round(&mut shards, began)) {
             Ok(None) => {}
             Ok(Some(StopReason::Idle)) => return,
             Ok(Some(StopReason::Copy(reason, epoch))) => return become_copy(&reason, epoch),
             Err(error) => log_once(&mut logged, &error.message),
         }
-        let free = !shards.values().any(|kept| kept.claim.blocks_router());
+        let free = are_left_out && !shards.values().any(|kept| kept.claim.blocks_router());
         is_free = hold(FREE, is_free, free);
         let is_new = |kept: &Kept| kept.session.is_none() && kept.due.is_none();
         process::sleep(if shards.values().any(is_new) { Duration::from_millis(1) } else { BEAT });

@@ -201,3 +201,23 @@ fn commands_of_a_pipe_read_it_whole() {
     }
     assert!(checked > 10, "{checked} scripts");
 }
+
+/// `make test` skips what tests/long_tests.txt names.
+#[test]
+fn long_tests_exist() {
+    for line in read("tests/long_tests.txt").lines().filter(|line| !line.starts_with('#')) {
+        let mut words = line.split(' ');
+        let file = words.next().unwrap();
+        let path = project().join("tests/tests").join(file);
+        let sources: Vec<_> = match fs::read_dir(&path) {
+            Ok(entries) => entries.map(|entry| entry.unwrap().path()).collect(),
+            Err(_) => vec![path.with_extension("rs")],
+        };
+        let source: String = sources.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+        for word in words {
+            let name = word.rsplit("::").next().unwrap();
+            let is_there = ["fn", "mod"].iter().any(|kind| source.contains(&format!("{kind} {name}")));
+            assert!(is_there, "{line}: no test of {file} is named {word}");
+        }
+    }
+}

@@ -318,23 +318,56 @@ fn a_promoted_router_repeats_no_version_and_no_number() {
     let index: i32 = cluster.router.value("SELECT max(id) FROM docshard_catalog.indexes");
     assert!(other > 60_000 && index > 60_000, "{other}, {index}");
 
-    // The move gets no further than its row, and the server restarts.
+    assert_a_move_that_ends_early_is_aborted(&mut cluster);
+}
+
+/// The router is restored in its timeline, without a move. Its next move does not have the version of that one.
+#[test]
+fn a_restored_router_repeats_no_version() {
+    let mut cluster = cluster(2);
+    cluster.router.psql("SELECT docshard.set_setting('shard_count_interval_ms', '60000')");
+    let backup = cluster.router.backup();
+    move_chunk(&mut cluster.router.client(), 100, "shard1").expect("a move");
+    cluster.router.restore(backup);
+    assert_a_move_that_ends_early_is_aborted(&mut cluster);
+}
+
+/// A move gets no further than its row, and the server restarts.
+fn assert_a_move_that_ends_early_is_aborted(cluster: &mut Cluster) {
     cluster.router.arm("move.registered", Fault::Pause);
-    let moving = start_move(&cluster, 1, "shard1");
+    let moving = start_move(cluster, 1, "shard1");
     cluster.router.await_fault("move.registered");
     cluster.router.crash();
     cluster.router.start();
     moving.join().expect("it ends").expect_err("the router is gone");
     wait_until("the move is ended", PATIENCE, || {
-        recover(&cluster);
+        recover(cluster);
         cluster.router.value::<i64>("SELECT count(*) FROM docshard_catalog.migrations WHERE state <> 'done'") == 0
     });
     let outcome: String = cluster.router.value("SELECT outcome FROM docshard_catalog.migrations");
     assert_eq!(outcome, "aborted");
     for shard in ["shard0", "shard1"] {
-        adopt(&cluster, shard).expect("the catalog follows");
+        adopt(cluster, shard).expect("the catalog follows");
     }
-    assert_sound(&cluster, 6, [3, 3]);
+    assert_sound(cluster, 6, [3, 3]);
+}
+
+/// A shard has an index of a number that the router gives away again.
+#[test]
+fn another_index_of_the_same_number_is_not_taken() {
+    let cluster = cluster(2);
+    cluster.router.psql(&format!("SELECT docshard.create_index('{NS}', '{{\"n\": 1}}')"));
+    cluster.router.psql("SELECT docshard.create_collection('test.other')");
+    cluster.router.psql(
+        "DELETE FROM docshard_catalog.indexes;
+         SELECT setval(pg_get_serial_sequence('docshard_catalog.indexes', 'id'), 1, false)",
+    );
+    let create = "SELECT docshard.create_index('test.other', '{\"m\": 1}', '{\"unique\": true}')";
+    let mut client = cluster.router.client();
+    client.batch_execute("BEGIN").expect("a transaction");
+    let refused = client.execute(create, &[]).expect_err("the number is taken");
+    let refused = refused.as_db_error().expect("an error of the server");
+    assert!(refused.message().contains("is not an index of collection"), "{refused:?}");
 }
 
 /// Has the router bring a shard and its catalog together.
@@ -634,6 +667,15 @@ fn a_router_that_lacks_a_change_of_layout_says_so() {
     recover(&cluster);
     assert_eq!(cluster.shards[1].value::<i64>("SELECT count(*) FROM docshard_data.c2"), 6);
     assert!(orphans(&cluster).contains("c2"));
+    // No repair makes the collection empty, also while the shard that has the documents is down.
+    let refused = adopt(&cluster, "shard0").expect_err("the documents are elsewhere");
+    assert!(refused.message().contains("docshard_data.c2 on shard \"shard1\""), "{refused:?}");
+    cluster.shards[1].stop();
+    let refused = adopt(&cluster, "shard0").expect_err("the documents may be elsewhere");
+    assert!(refused.message().contains("\"shard1\", which does not answer"), "{refused:?}");
+    let error = cluster.router.client().query(&query, &[]).expect_err("the table is gone");
+    let hint = error.as_db_error().and_then(|error| error.hint().map(str::to_owned)).unwrap_or_default();
+    assert!(!hint.contains("adopt"), "{error:?}");
 }
 
 /// Accepting shards makes no router of a copy: only a take-over compares its catalog with the shards.

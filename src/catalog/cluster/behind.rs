@@ -24,8 +24,8 @@ use crate::pg::server::sleep_ms;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::store::{collections, migrations, placements, transactions};
 use docshard_core::cluster::chunk_map::ShardId;
-use docshard_core::error::Kind;
 use docshard_core::error::sqlstate;
+use docshard_core::error::{Kind, error};
 use docshard_core::routing::model::Collection;
 use docshard_core::routing::names;
 use docshard_core::routing::protocol::Call;
@@ -191,31 +191,72 @@ fn refusal(shard: &str, behind: &[Behind]) -> Result<Error> {
 
 /// Says in which collections a shard is behind, or what the router has lost, and what to do.
 fn explain(shard: &str, behind: &[Behind]) -> Result<(String, String)> {
-    let unknown = match behind.iter().filter(|one| one.found.is_none()).map(|one| one.collection).min() {
-        Some(first) => unknown_tables(first)?,
-        None => Vec::new(),
-    };
-    if unknown.is_empty() {
+    let Some(missing) = behind.iter().filter(|one| one.found.is_none()).map(|one| one.collection).min() else {
         return Ok((describe(shard, behind), hint(shard)));
+    };
+    let Unknown { tables, silent } = unknown_tables(missing)?;
+    if !tables.is_empty() {
+        let start = format!(
+            "the catalog has lost its last commits, and does not know {}: on shard \"{shard}\", ",
+            tables.join(", ")
+        );
+        return Ok((list(start, behind), HINT_LOST_LAYOUT.to_owned()));
     }
-    let text = format!(
-        "the catalog has lost its last commits, and does not know {}: on shard \"{shard}\", ",
-        unknown.join(", ")
-    );
-    Ok((list(text, behind), HINT_LOST_LAYOUT.to_owned()))
+    if !silent.is_empty() {
+        let hint = format!(
+            "Shard {} does not answer, and may have the documents under another number, if the router has lost its last commits. Wait \
+             until it answers.",
+            silent.join(", ")
+        );
+        return Ok((describe(shard, behind), hint));
+    }
+    Ok((describe(shard, behind), hint(shard)))
 }
 
 const HINT_LOST_LAYOUT: &str = "The router was probably promoted from an asynchronous standby, or restored from a backup, and lacks a change of the \
      collection's layout. Nothing is deleted. Connect to its previous server if that can still come back. Otherwise the documents are in the tables \
      that docshard.list_orphaned_relations() shows.";
 
-/// The tables at shards that the catalog does not know and that are later than a collection. A shard that does not answer in time counts as
-/// having none.
-fn unknown_tables(collection: i32) -> Result<Vec<String>> {
-    let (orphans, _) = user::as_extension_owner(|| shard_state::orphans(PATIENCE))?;
+/// What may have the documents of a collection whose table is missing at a shard, if the router has lost a change of its layout.
+struct Unknown {
+    /// tables at shards that the catalog does not know, that are later than the collection, and that may have documents
+    tables: Vec<String>,
+    /// the names of shards that do not answer in time
+    silent: Vec<String>,
+}
+
+fn unknown_tables(collection: i32) -> Result<Unknown> {
+    let (orphans, silent) = user::as_extension_owner(|| shard_state::orphans(PATIENCE))?;
     let is_later = |one: &Orphan| names::collection_of(&one.relation).is_some_and(|number| number > collection);
     let name = |one: Orphan| format!("{} on shard \"{}\"", names::relation_name(one.relation), one.shard);
-    Ok(orphans.into_iter().filter(is_later).take(NAMED).map(name).collect())
+    let may_have_documents = |one: &Orphan| one.documents != Some(0);
+    let tables = orphans.into_iter().filter(is_later).filter(may_have_documents).take(NAMED).map(name).collect();
+    let silent = silent.into_iter().take(NAMED).map(|(shard, _)| format!("\"{shard}\"")).collect();
+    Ok(Unknown { tables, silent })
+}
+
+/// Refuses to create a collection's missing table anew while its documents may be elsewhere, because the router has lost a change of
+/// the collection's layout.
+/// Errors: `IllegalOperation`.
+pub fn check_may_create(shard: &str, collection: &Collection) -> Result<()> {
+    let Unknown { tables, silent } = unknown_tables(collection.id)?;
+    let (where_, hint) = match (&*tables, &*silent) {
+        ([], []) => return Ok(()),
+        ([], silent) => (
+            format!("shard {}, which does not answer", silent.join(", ")),
+            "Run it again when that shard answers, or remove the shard if it is lost.",
+        ),
+        (tables, _) => (
+            format!("{}, which the catalog does not know", tables.join(", ")),
+            "Connect to the router's previous server if that can still come back, or copy the documents. docshard.drop_orphaned_relation() drops \
+             the table; then this succeeds.",
+        ),
+    };
+    Err(error!(
+        Kind::IllegalOperation,
+        "{} is missing on shard \"{shard}\", and its documents may be in {where_}", collection.namespace
+    )
+    .with_hint(hint))
 }
 
 /// The hint of the error: the function that repairs a shard, and what to consider before.
