@@ -4,6 +4,7 @@ use crate::{LONG, NS, check, check_clean, cluster, code, json, reshard, run, sta
 use docshard_tests::faults::Fault;
 use docshard_tests::wait_until;
 use serde_json::Value;
+use std::thread;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -57,6 +58,25 @@ fn a_change_of_layout_is_seen_only_as_itself() {
     pending.join().expect("a thread").expect("nothing has ended it");
     run(&cluster, "SELECT docshard.drop_database('other')");
     check(&cluster, 1000);
+}
+
+/// A statement that waits for the size of a table may find that the table is gone.
+#[test]
+fn sizes_are_measured_while_a_layout_is_decided() {
+    let cluster = cluster(300);
+    cluster.router.arm("reshard.deciding", Fault::Pause);
+    let pending = start(&cluster, reshard(r#"{"u": 1}"#, "{}"));
+    cluster.router.await_fault("reshard.deciding");
+    let distribution = format!("SELECT to_json(docshard.get_shard_distribution('{NS}')::text)");
+    let asked = ["SELECT docshard.status()", &distribution].map(|sql| start(&cluster, sql.to_owned()));
+    // They wait for the tables that the decision drops.
+    thread::sleep(Duration::from_secs(1));
+    cluster.router.release("reshard.deciding");
+    for asked in asked {
+        asked.join().expect("a thread").expect("sizes");
+    }
+    pending.join().expect("a thread").expect("the change");
+    check(&cluster, 300);
 }
 
 #[test]
