@@ -337,6 +337,20 @@ COMMENT ON COLUMN docshard_catalog.migrations.server_started_at IS 'the start of
 ALTER TABLE docshard_catalog.contacts ADD COLUMN epoch bigint;
 COMMENT ON COLUMN docshard_catalog.contacts.epoch IS 'the epoch of this router at the shard, if it is higher than that of docshard_catalog.cluster: the shard had reported one that was not followed';
 
+CREATE OR REPLACE VIEW docshard.index_usage AS
+SELECT c.namespace, s.name, s.keys::text::json AS keys, s.accesses, s.bytes, s.since, s.shards
+  FROM docshard_catalog.collections c
+ CROSS JOIN LATERAL (
+       SELECT i.name, i.keys::text AS keys, pg_catalog.sum(i.accesses)::bigint AS accesses, pg_catalog.sum(i.bytes)::bigint AS bytes,
+              pg_catalog.min(i.since) AS since, pg_catalog.count(*) AS shards
+         FROM docshard.index_stats(c.namespace) i GROUP BY i.name, i.keys::text) s
+-- As a read of the collection: the view leaves out what the caller may not read. It also leaves out the copy that a change of a layout makes.
+ WHERE NOT pg_catalog.starts_with(c.namespace, c.database || '.system.resharding.')
+   AND ((SELECT r.rolsuper OR r.oid = e.extowner FROM pg_catalog.pg_roles r, pg_catalog.pg_extension e
+          WHERE r.rolname = current_user AND e.extname = 'docshard')
+     OR EXISTS (SELECT FROM docshard_catalog.grants g
+                 WHERE g.resource IN ('*', c.database, c.namespace) AND pg_catalog.pg_has_role(g.role, 'USAGE')));
+
 -- The order of fields is kept when all shards have this release.
 ALTER TABLE docshard_catalog.cluster ADD COLUMN keeps_order boolean NOT NULL DEFAULT true;
 COMMENT ON COLUMN docshard_catalog.cluster.keeps_order IS 'documents keep the order of their fields: all shards have a release that knows it';

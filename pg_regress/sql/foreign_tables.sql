@@ -253,6 +253,10 @@ SELECT docshard.create_collection('fi.failing', '{"viewOn": "odd", "pipeline": [
 IMPORT FOREIGN SCHEMA fi FROM SERVER docshard INTO imported;
 SELECT _id, ctid_2, xmin_2 FROM imported.odd;
 IMPORT FOREIGN SCHEMA fi LIMIT TO (failing) FROM SERVER docshard INTO imported;
+-- The sample is of all documents, not of those that were stored first.
+SELECT docshard.insert_many('fi.grown', array_agg(CASE WHEN n > 1500 THEN '{"later": 1}' ELSE '{"first": 1}' END::jsonb)) -> 'insertedCount' AS inserted FROM generate_series(1, 3000) n;
+IMPORT FOREIGN SCHEMA fi LIMIT TO (grown) FROM SERVER docshard INTO imported;
+SELECT attname FROM pg_attribute WHERE attrelid = 'imported.grown'::regclass AND attnum > 0 ORDER BY attnum;
 SELECT docshard.drop_database('fi');
 
 SET client_min_messages = warning;

@@ -83,9 +83,39 @@ SELECT fb.seen('SELECT l.k FROM l WHERE NOT EXISTS (SELECT FROM c WHERE c._id = 
 SELECT fb.seen('SELECT l.k FROM l LEFT JOIN c ON c._id = l.k AND c.v < 10 WHERE c._id IS NULL');
 SELECT fb.seen('SELECT l.k FROM l WHERE l.k NOT IN (SELECT c.v FROM c WHERE c.v < 10)');
 SELECT fb.seen('SELECT k FROM l EXCEPT SELECT v FROM c WHERE v < 10');
+-- So it does in a query that is planned apart: of WITH, wherever it is referred to, and on the nullable side of a join.
+SELECT fb.seen('WITH x AS MATERIALIZED (SELECT _id, v FROM c WHERE v < 10 AND _id > 0) SELECT k FROM l WHERE NOT EXISTS (SELECT FROM x WHERE x._id = l.k)');
+SELECT fb.seen('WITH x AS MATERIALIZED (SELECT _id, v FROM c WHERE v < 10 AND _id > 0) SELECT k FROM l WHERE k NOT IN (SELECT v FROM x)');
+SELECT fb.seen('WITH x AS MATERIALIZED (SELECT _id, v FROM c WHERE v < 10 AND _id > 0), y AS MATERIALIZED (SELECT * FROM x WHERE v > 0) SELECT * FROM (SELECT k FROM l EXCEPT SELECT v FROM y) z');
+SELECT fb.seen('WITH x AS MATERIALIZED (SELECT _id, v FROM c WHERE v < 10 AND _id > 0) SELECT k, (SELECT count(*) FROM x WHERE x._id = k) FROM l');
+SELECT fb.seen('WITH x AS MATERIALIZED (SELECT _id, v FROM c WHERE v < 10 AND _id > 0) SELECT k FROM l LEFT JOIN x ON x._id = k WHERE x._id IS NULL');
+SELECT fb.seen('WITH RECURSIVE y AS (SELECT k FROM l WHERE k NOT IN (SELECT v FROM x)), x AS (SELECT v FROM c WHERE v < 10 AND _id > 0) SELECT * FROM y UNION ALL SELECT v FROM x');
+SELECT fb.seen('SELECT k FROM l LEFT JOIN (SELECT _id FROM c WHERE v < 10 AND _id > 0 OFFSET 0) x ON x._id = k WHERE x._id IS NULL');
+SELECT fb.seen('SELECT k FROM (SELECT _id FROM c WHERE v < 10 AND _id > 0 GROUP BY _id) x RIGHT JOIN l ON x._id = k WHERE x._id IS NULL');
+SELECT fb.seen('SELECT k FROM l LEFT JOIN LATERAL (SELECT _id FROM c WHERE v < 10 AND _id = k LIMIT 1) x ON true WHERE x._id IS NULL');
+SELECT fb.seen('SELECT l.k FROM l LEFT JOIN (l m JOIN (SELECT DISTINCT _id FROM c WHERE v < 10 AND _id > 0) x ON x._id = m.k) ON x._id = l.k WHERE m.k IS NULL');
+SELECT fb.seen('SELECT k FROM l LEFT JOIN (SELECT _id FROM c WHERE v < 5 UNION SELECT _id FROM c WHERE v > 6 AND v < 10) x ON x._id = k WHERE x._id IS NULL');
+-- Partitions and children, whose columns have other numbers than those of their parents.
+CREATE TABLE fb.pt (_id int, v int) PARTITION BY LIST (_id);
+CREATE FOREIGN TABLE fb.part (ok boolean, v int, _id int) SERVER docshard OPTIONS (namespace 'fb.c');
+ALTER FOREIGN TABLE fb.part DROP COLUMN ok;
+ALTER TABLE fb.pt ATTACH PARTITION fb.part DEFAULT;
+CREATE TABLE fp.pt (_id int, v int) PARTITION BY LIST (_id);
+CREATE TABLE fp.part PARTITION OF fp.pt DEFAULT;
+INSERT INTO fp.pt SELECT _id, v FROM fp.c;
+SELECT fb.seen('SELECT l.k, pt.v FROM l JOIN pt ON l.k = pt.v');
+SELECT fb.seen('SELECT l.k, pt.v FROM l JOIN pt ON l.k = pt.v AND l.k = 3');
+SELECT fb.seen('SELECT pt.v FROM pt WHERE pt.v = 3');
+SELECT fb.seen('SELECT l.k FROM l WHERE NOT EXISTS (SELECT FROM pt WHERE pt._id = l.k AND pt.v < 10)');
 -- Two views in one statement, a view of another one, and what a reader adds.
 SELECT fb.seen('SELECT _id, v FROM c WHERE v < 5', 'SELECT a.v FROM w a JOIN w b ON a._id = b._id AND b.v > 3');
 SELECT fb.seen('SELECT _id, v, v < 5 AS low FROM c WHERE v < 10', 'SELECT v FROM w WHERE NOT low AND v > 0');
+-- Conditions that count as those of a reader of what is below, and so hide nothing: of a view over another view with security_barrier, and
+-- on an expression of a sub-query.
+CREATE VIEW fb.b WITH (security_barrier) AS SELECT * FROM fb.c WHERE _id > 0;
+CREATE VIEW fp.b WITH (security_barrier) AS SELECT * FROM fp.c WHERE _id > 0;
+SELECT fb.seen('SELECT v FROM b WHERE v < 10');
+SELECT fb.seen('SELECT v FROM (SELECT v, v < 10 AS small FROM c) s WHERE small');
 -- Only the view's own conditions go to the shards, if one of them is evaluated at the router.
 CREATE VIEW fb.w WITH (security_barrier) AS SELECT l.k, s.v FROM fb.l JOIN (SELECT _id, v FROM fb.c WHERE v % 2 = 1) s ON s._id = l.k AND s.v < 10;
 CREATE VIEW fb.o WITH (security_barrier) AS SELECT * FROM fb.w WHERE v > 3;
@@ -97,6 +127,15 @@ EXPLAIN (COSTS OFF) SELECT * FROM fb.w a, fb.o b WHERE a.v = 7 AND b.v = 7;
 EXPLAIN (COSTS OFF) SELECT * FROM (SELECT _id, v FROM fb.c WHERE v % 2 = 1) s, fb.w WHERE s.v < 9;
 RESET enable_nestloop;
 RESET work_mem;
+-- EXPLAIN does not count the rows that are hidden, of which the reader's condition could be true.
+CREATE VIEW fb.low WITH (security_barrier) AS SELECT _id, v FROM fb.c WHERE v < 10;
+GRANT SELECT ON fb.low TO regress_docshard_fb;
+SET ROLE regress_docshard_fb;
+EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF, BUFFERS OFF) SELECT * FROM fb.low WHERE _id = 2;
+-- PostgreSQL inlines this function after the conditions of views were marked.
+CREATE FUNCTION pg_temp.low() RETURNS SETOF fb.low LANGUAGE sql STABLE AS 'SELECT * FROM fb.low';
+SELECT v FROM pg_temp.low();
+RESET ROLE;
 GRANT SELECT ON fb.w TO regress_docshard_fb;
 SET ROLE regress_docshard_fb;
 PREPARE named (int) AS SELECT * FROM fb.w WHERE v > $1;

@@ -133,6 +133,26 @@ SELECT docshard.find('fu.child');
 DELETE FROM fu.parent WHERE v = 3;
 SELECT * FROM fu.parent;
 
+-- Columns whose paths begin with another column's path: the longer path's value is set in the other value.
+CREATE FOREIGN TABLE fu.inner (_id int NOT NULL, a jsonb, b int OPTIONS (path 'a.b'), d text OPTIONS (path 'a.c.d'), v int) SERVER docshard OPTIONS (namespace 'fu.inner');
+INSERT INTO fu.inner VALUES (1, '{"b": 1, "x": 1}', 2, NULL, 0), (2, NULL, NULL, NULL, 0), (3, NULL, 3, 'd', 0);
+UPDATE fu.inner SET a = a, b = b, d = d, v = v + 1 RETURNING *;
+UPDATE fu.inner SET d = 'new', b = v + 5, a = '{"b": 7, "x": 2}' WHERE _id = 1 RETURNING *;
+UPDATE fu.inner SET a = NULL, b = NULL, d = 'only' WHERE _id = 3 RETURNING *;
+UPDATE fu.inner SET a = '7', b = NULL, d = NULL WHERE _id = 2 RETURNING *;
+UPDATE fu.inner SET a = '7', b = v + 1 WHERE _id = 2;
+\echo :LAST_ERROR_SQLSTATE
+UPDATE fu.inner SET v = 3, b = NULL, d = 'set', a = '{"b": 1, "y": 1}' WHERE v = 1;
+UPDATE fu.inner SET a = NULL, b = NULL WHERE _id = 3;
+EXPLAIN (COSTS OFF) UPDATE fu.inner SET b = 2, a = '{"x": 1}';
+SELECT docshard.find('fu.inner', '{}', '{"sort": {"_id": 1}}');
+SET plan_cache_mode = force_generic_plan;
+PREPARE both_paths (jsonb, int) AS UPDATE fu.inner SET a = $1, b = $2 WHERE _id = 1;
+EXPLAIN (COSTS OFF) EXECUTE both_paths ('{"x": 1}', 8);
+EXECUTE both_paths ('{"x": 1}', 8);
+SELECT * FROM fu.inner WHERE _id = 1;
+RESET plan_cache_mode;
+
 -- A plan is not bound to the shard key that it was made with.
 CREATE FOREIGN TABLE fu.again (_id int, a int) SERVER docshard OPTIONS (namespace 'fu.again');
 INSERT INTO fu.again VALUES (1, 1);

@@ -53,4 +53,10 @@ SELECT * FROM docshard.list_indexes('idxr.none');
 SELECT docshard.insert_one('idxr.c', jsonb_build_object('_id', 2, 'a', repeat('x', 5000)));
 SELECT docshard.count_documents('idxr.c', json_build_object('a', repeat('x', 5000))) AS same,
        docshard.count_documents('idxr.c', json_build_object('a', repeat('x', 5001))) AS longer;
+-- A collection has at most 64 indexes, with that of _id and the shard key's own.
+SELECT docshard.shard_collection('idxr.many', '{"k": 1}') -> 'ok' AS ok;
+SELECT count(docshard.create_index('idxr.many', json_build_object('f' || n, 1))) FROM generate_series(1, 62) n;
+SELECT docshard.create_index('idxr.many', '{"f63": 1}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT count(*) FROM docshard.list_indexes('idxr.many');
 SELECT docshard.drop_database('idxr');

@@ -290,7 +290,7 @@ shard_functions! {
     [stable, parallel_safe] pack_share(
         collection: Option<i32>, file: Option<i64>, place: Option<i64>, next_place: Option<i64>, key: Option<&str>, share: Option<&[u8]>,
     ) -> TableIterator<'static, (name!(documents, i64), name!(packed, String))> => {
-        given!(collection, file, place, key, share);
+        given!(collection, file, place, next_place, key, share);
         access::require_captured(collection, &[], None)?;
         let wanted = clone_parts::Wanted { key: recipient_load::read_key(key)?, share: Share::decode(share)? };
         Ok(TableIterator::new(clone_parts::pack_share(collection, file, place, next_place, &wanted)?))

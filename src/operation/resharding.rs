@@ -205,8 +205,8 @@ pub fn compact(ns: &str, options: &Arguments<'_>) -> Result<Json> {
         let shard = cache::shard(id)?;
         let table = of.table();
         let size = format!(
-            "SELECT pg_catalog.pg_table_size('{table}'), pg_catalog.pg_relation_size('{table}') \
-                    / pg_catalog.current_setting('block_size')::pg_catalog.int8"
+            "SELECT coalesce(pg_catalog.pg_table_size(t), 0), coalesce(pg_catalog.pg_relation_size(t), 0) \
+                    / pg_catalog.current_setting('block_size')::pg_catalog.int8 FROM pg_catalog.to_regclass('{table}') AS t"
         );
         let (bytes, pages) = query_on::<(i64, i64)>(&shard, &size, &[])?.first().copied().unwrap_or_default();
         let percent = (100.0 * SAMPLED_PAGES as f64 / pages.max(1) as f64).min(100.0);

@@ -18,8 +18,8 @@ use docshard_core::values::key::KeyPattern;
 
 /// About this number of pages of each collection is read for a sample.
 const PAGES: i64 = 2_000;
-/// The most documents of a shard in a sample.
-const MAX_SAMPLE: i64 = 20_000;
+/// About this number of documents in them are in the sample, or all.
+const MAX_SAMPLE: f64 = 50_000.0;
 
 /// A new layout; for [`Target::Key`] also the keys that some documents get by it.
 pub(super) struct Planned {
@@ -98,15 +98,20 @@ fn sample(of: &Collection, key: &KeyPattern) -> Result<(Vec<Vec<u8>>, i64)> {
         sizes.extend(size.first().map(|(bytes, pages)| (shard, *bytes, *pages)));
     }
     let pages: i64 = sizes.iter().map(|(_, _, pages)| pages).sum();
-    // The same share of each shard's pages is read, so that each document is equally likely to be in the sample.
+    // The same share of each shard's pages is read, and of the documents in them, so that each document is equally likely to be in the
+    // sample: PostgreSQL returns the pages in their order, in which keys may ascend.
     let percent = (100.0 * PAGES as f64 / pages.max(1) as f64).min(100.0);
+    let sampled = format!("FROM {table} AS t TABLESAMPLE SYSTEM ({percent})");
+    let mut documents = 0;
+    for (shard, ..) in &sizes {
+        let sql = format!("SELECT pg_catalog.count(*) {sampled}");
+        documents += query_on::<i64>(&*cache::shard(*shard)?, &sql, &[])?.iter().sum::<i64>();
+    }
+    let part = (MAX_SAMPLE / documents.max(1) as f64).min(1.0);
     let key = key.to_json().to_string();
     let mut keys = Vec::new();
     for (shard, ..) in &sizes {
-        let sql = format!(
-            "SELECT {} FROM (SELECT doc FROM {table} TABLESAMPLE SYSTEM ({percent}) LIMIT {MAX_SAMPLE}) AS t",
-            sql::shard_key("t.doc", "$1")
-        );
+        let sql = format!("SELECT {} {sampled} WHERE pg_catalog.random() < {part}", sql::shard_key("t.doc", "$1"));
         keys.extend(query_on::<Vec<u8>>(&*cache::shard(*shard)?, &sql, &[Param::Text(&key)])?);
     }
     Ok((keys, sizes.iter().map(|(_, bytes, _)| bytes).sum()))

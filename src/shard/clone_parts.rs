@@ -9,7 +9,9 @@
 //!
 //! INVARIANT: each part reaches from its key, or place, to that of the next part. So parts by keys cover the whole range, also after later
 //! writes to it. Parts by places have each document that does not change after the division exactly once, because such a document stays in
-//! its place as long as the table has the same file, which is checked. Changed documents are logged.
+//! its place as long as the table has the same file, which is checked. Changed documents are logged. The last part by places ends where the
+//! table ends at its division. A document behind that end is of a transaction that has not ended at the division's snapshot, as the end is
+//! read later. All transactions that wrote without the capture have ended before, so this one has logged the document.
 
 use super::stored::document;
 use super::table;
@@ -29,6 +31,10 @@ use docshard_core::values::key::KeyPattern;
 /// The largest size of a part, in bytes, apart from its last document. A part that has grown since the range was divided is packed into
 /// several values.
 const MAX_BYTES: usize = 8 << 20;
+
+/// The most pages of a part by places. Their free space may be filled before the part is read. Full pages of so many documents as a part has
+/// are fewer.
+const MAX_PAGES: Place = 1024;
 
 /// Divides a range into parts of the given number of documents, or of fewer if they are large, as a part is held in memory. Returns the
 /// number of parts.
@@ -89,20 +95,42 @@ fn divide_table(migration: i64, collection: i32, mut dividing: Dividing) -> Resu
     let (relation, _) = table::oids(collection)?;
     // From here on the table keeps this file until the transaction ends.
     let file = scan::file(relation);
+    let end = scan::end(relation);
     let mut places: Vec<Place> = vec![0];
-    scan::by_place(relation, 0, None, |row| {
+    scan::by_place(relation, 0, end, |row| {
+        let place = row.place_number();
+        if limit_pages(&mut places, place) {
+            (dividing.number, dividing.bytes) = (0, 0);
+        }
         if dividing.begins_with(&row) {
-            places.push(row.place_number());
+            places.push(place);
         }
         true
     });
+    limit_pages(&mut places, end);
     let inserted = spi::execute(
         "INSERT INTO docshard_data.capture_parts (migration_id, part, collection_id, skey, file, place, next_place) \
-         SELECT $1, pg_catalog.row_number() OVER places, $2, '', $3, place, pg_catalog.lead(place) OVER places \
+         SELECT $1, pg_catalog.row_number() OVER places, $2, '', $3, place, pg_catalog.lead(place, 1, $5) OVER places \
          FROM pg_catalog.unnest($4::int8[]) AS place WINDOW places AS (ORDER BY place)",
-        &[Param::Int8(migration), Param::Int4(collection), Param::Int8(file), Param::Int8Array(&places)],
+        &[
+            Param::Int8(migration),
+            Param::Int4(collection),
+            Param::Int8(file),
+            Param::Int8Array(&places),
+            Param::Int8(end),
+        ],
     )?;
     Ok(i64::try_from(inserted.processed).unwrap_or(i64::MAX))
+}
+
+/// Adds places before this one, if there are more pages since the last one than a part may have. Returns true if it adds some.
+fn limit_pages(places: &mut Vec<Place>, before: Place) -> bool {
+    let limit = |place: Place| scan::beginning(scan::block(place) + MAX_PAGES);
+    let count = places.len();
+    while let Some(next) = places.last().map(|last| limit(*last)).filter(|next| *next < before) {
+        places.push(next);
+    }
+    places.len() > count
 }
 
 /// Calls `each` with the rows of a range that the active snapshot shows, in the order of their keys, until `each` returns false. Returns
@@ -222,7 +250,7 @@ pub fn pack_share(
     collection: i32,
     file: i64,
     from: Place,
-    before: Option<Place>,
+    before: Place,
     wanted: &Wanted,
 ) -> Result<Vec<(i64, String)>> {
     let (relation, _) = table::oids(collection)?;

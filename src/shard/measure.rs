@@ -66,11 +66,11 @@ const TOAST_ROW: i64 = 2032;
 
 /// Returns the number of documents of these collections by PostgreSQL's statistics, and their bytes: the number times the average width of
 /// a row, plus what is stored out of line. Free space inside of the tables does not count, because it remains after moves. Missing tables
-/// are omitted. The documents of small tables that were never analysed are counted.
+/// are omitted; one that was dropped meanwhile has no documents. The documents of small tables that were never analysed are counted.
 pub fn estimates(collections: &[i32]) -> Result<Vec<Estimate>> {
     let rows = spi::read(
         &format!(
-            "SELECT t.id, {estimated}, {pages}, pg_catalog.pg_relation_size(c.oid), \
+            "SELECT t.id, {estimated}, {pages}, coalesce(pg_catalog.pg_relation_size(c.oid), 0), \
                     pg_catalog.pg_stat_get_live_tuples(c.oid), \
                     pg_catalog.pg_stat_get_vacuum_count(c.oid) + pg_catalog.pg_stat_get_autovacuum_count(c.oid) \
                       + pg_catalog.pg_stat_get_analyze_count(c.oid) + pg_catalog.pg_stat_get_autoanalyze_count(c.oid) > 0, \

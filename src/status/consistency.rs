@@ -267,21 +267,25 @@ fn catalog(
 }
 
 /// If tables of a collection are missing and the catalog does not know a later table, the router may have lost a change of layout. Then the
-/// unknown table may have the collection's only documents, and neither it nor the missing ones have a repair.
+/// unknown table may have the collection's only documents, and the missing ones have no repair. A shard that does not answer may have such
+/// a table.
 fn keep_copies(found: &mut [Finding]) {
     const MISSING: &str = "MissingLocalCollection";
     let number =
         |one: &Finding| names::collection_of(names::unqualified(one.details.get("relation").and_then(Json::as_str)?));
     let Some(first) = found.iter().filter(|one| one.kind == MISSING).filter_map(number).min() else { return };
     let is_unknown = |one: &Finding| one.kind == MISPLACED && one.namespace.is_none() && number(one) > Some(first);
-    if !found.iter().any(is_unknown) {
+    let why = if found.iter().any(is_unknown) {
+        "the router may have lost a change of a collection's layout, and the table that the catalog does not know may have its only \
+         documents: connect to the router's previous server, or copy them"
+    } else if found.iter().any(|one| one.kind == UNREACHABLE) {
+        "a shard that does not answer may have the documents, if the router has lost a change of a collection's layout"
+    } else {
         return;
-    }
+    };
     for one in found.iter_mut().filter(|one| one.kind == MISSING || is_unknown(one)) {
         let what =
             if one.kind == MISSING { "no table of the collection" } else { "a table that the catalog does not know" };
-        let why = "the router may have lost a change of a collection's layout, and the table that the catalog does not know may have its only \
-                   documents: connect to the router's previous server, or copy them";
         let finding = Finding { repair: None, description: format!("the shard has {what}"), ..one.clone() };
         *one = finding.without_repair(why);
     }
@@ -290,17 +294,15 @@ fn keep_copies(found: &mut [Finding]) {
 /// The finding for a table or an index at the shard that is not in the catalog. No repair drops documents.
 fn misplaced(shard: &str, namespace: Option<&str>, orphan: &FoundRelation) -> Finding {
     let relation = names::relation_name(shard_state::name(orphan));
-    let (kind, what) = match orphan.index {
-        None => (MISPLACED, "table that the catalog does not have there"),
-        Some(_) => ("InconsistentIndex", "index that the catalog does not have; the repair drops it"),
+    let finding = |kind, what| {
+        Finding::new(kind, namespace, Some(shard), format!("the shard has {what}")).with("relation", relation.clone())
     };
-    let finding = Finding::new(kind, namespace, Some(shard), format!("the shard has a {what}"));
-    let finding = finding.with("relation", relation.clone());
-    if orphan.index.is_none() && orphan.documents != Some(0) {
-        return finding
-            .without_repair("if its documents are not needed, docshard.drop_orphaned_relation() drops it with them");
+    match orphan.index {
+        None => finding(MISPLACED, "a table that the catalog does not have there")
+            .without_repair("if its documents are not needed, docshard.drop_orphaned_relation() drops it with them"),
+        Some(_) => finding("InconsistentIndex", "an index that the catalog does not have; the repair drops it")
+            .repaired_by(Repair::new("drop_orphaned_relation", [shard, &relation])),
     }
-    finding.repaired_by(Repair::new("drop_orphaned_relation", [shard, &relation]))
 }
 
 /// Returns what the catalog says of a collection, and the findings that need no shard; None if the collection was dropped.

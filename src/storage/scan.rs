@@ -90,6 +90,16 @@ impl Columns<'_> {
 /// table is written anew, which gives it another file: see [`file`].
 pub type Place = i64;
 
+/// The first place of a block.
+pub const fn beginning(block: i64) -> Place {
+    block << 16
+}
+
+/// The number of the block of a place.
+pub const fn block(place: Place) -> i64 {
+    place >> 16
+}
+
 /// The snapshot that a scan uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
@@ -362,14 +372,25 @@ pub fn file(relation: pg_sys::Oid) -> i64 {
     }
 }
 
+/// The place behind the last one that the relation has now. A row that is visible in a snapshot from before is before this place.
+pub fn end(relation: pg_sys::Oid) -> Place {
+    // SAFETY: the relation exists (the caller looked it up in this transaction).
+    unsafe {
+        let rel = open_looked_up(relation, pg_sys::AccessShareLock);
+        let blocks = pg_sys::RelationGetNumberOfBlocksInFork(rel, pg_sys::ForkNumber::MAIN_FORKNUM);
+        pg_sys::table_close(rel, pg_sys::AccessShareLock as i32);
+        beginning(i64::from(blocks))
+    }
+}
+
 /// Calls `visit` with each row that is visible in the active snapshot, from a place on and before another one, in the order of their
-/// places, until `visit` returns false. Without an end, the last row is the table's.
-pub fn by_place(relation: pg_sys::Oid, from: Place, before: Option<Place>, mut visit: impl FnMut(Columns<'_>) -> bool) {
+/// places, until `visit` returns false.
+pub fn by_place(relation: pg_sys::Oid, from: Place, before: Place, mut visit: impl FnMut(Columns<'_>) -> bool) {
     let pointer = |place: Place| pg_sys::ItemPointerData {
         ip_blkid: pg_sys::BlockIdData { bi_hi: (place >> 32) as u16, bi_lo: (place >> 16) as u16 },
         ip_posid: place as u16,
     };
-    let (mut first, mut last) = (pointer(from), pointer(before.unwrap_or(Place::MAX)));
+    let (mut first, mut last) = (pointer(from), pointer(before));
     let flags = pg_sys::ScanOptions::SO_TYPE_TIDRANGESCAN | pg_sys::ScanOptions::SO_ALLOW_PAGEMODE;
     // SAFETY: the relation exists (the caller looked it up in this transaction), and it is a heap, which has such scans. Places beyond the
     // table's end are valid.
@@ -385,7 +406,7 @@ pub fn by_place(relation: pg_sys::Oid, from: Place, before: Option<Place>, mut v
         while goes_on && next(scan, pg_sys::ScanDirection::ForwardScanDirection, slot) {
             pgrx::check_for_interrupts!();
             let row = columns_of(rel, slot);
-            goes_on = before.is_none_or(|before| row.place_number() < before) && visit(row);
+            goes_on = row.place_number() < before && visit(row);
         }
         methods.scan_end.expect("a heap")(scan);
         pg_sys::ExecDropSingleTupleTableSlot(slot);

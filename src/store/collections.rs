@@ -102,21 +102,24 @@ pub const COUNT: &str = "SELECT pg_catalog.count(*) FROM docshard_catalog.collec
 /// that this one lacks: each timeline begins with greater ones, and the step is random, as two servers may have the same timeline.
 /// Errors: `NamespaceNotFound`.
 pub fn next_version(id: i32) -> Result<i64> {
-    let after = (wal::timeline() - 1).clamp(0, i64::from(i32::MAX) - 1) << 32;
+    let after = (wal::timeline() - 1).clamp(0, LAST_TIMELINE) << 32;
     advance_version(id, after)?.ok_or_else(|| error!(Kind::NamespaceNotFound, "the collection was dropped"))
 }
 
-/// Versions above this are never assigned: a shard that reports one is damaged, or lies.
-const MAX_VERSION: i64 = 1 << 62;
+/// The last timeline that begins with versions of its own, so that they stay far below the limit of a version.
+const LAST_TIMELINE: i64 = 1 << 24;
+
+/// A shard whose version is so much greater than the catalog's is damaged, or lies: it would take hundreds of millions of moves.
+const FARTHEST: i64 = 1 << 52;
 
 /// Makes the last version that was assigned at least this one, which a shard reports as assigned by another router.
 pub fn raise_version(id: i32, version: i64) -> Result<()> {
     ensure!(
-        version <= MAX_VERSION,
+        set_least_version(id, version, FARTHEST)? > 0,
         Kind::OperationFailed,
         "a shard reports version {version} of collection {id}, which was never assigned"
     );
-    set_least_version(id, version)
+    Ok(())
 }
 
 /// Inserts a collection; returns its number, or None if the name is taken.
@@ -240,8 +243,8 @@ statements! {
              WHERE id = $1 RETURNING version"
     }
 
-    fn set_least_version(id: i32, version: i64) {
-        run "UPDATE docshard_catalog.collections SET version = greatest(version, $2) WHERE id = $1"
+    fn set_least_version(id: i32, version: i64, farthest: i64) -> u64 {
+        run "UPDATE docshard_catalog.collections SET version = greatest(version, $2) WHERE id = $1 AND $2 - $3 <= version"
     }
 
     /// Advances a collection's revision.

@@ -73,7 +73,7 @@ pub enum Nulls {
 
 /// The document of a row: the value of the column that is the whole document, if there is one, with the values of the other columns set in
 /// it. A column wins over another one whose path is the beginning of its own.
-pub fn of_row(columns: &[(&Column, &Option<SqlValue>)], nulls: Nulls) -> Result<Map<String, Json>> {
+pub fn of_row(columns: &[(&Column, Option<&SqlValue>)], nulls: Nulls) -> Result<Map<String, Json>> {
     let mut document = Map::new();
     let (whole, mut others): (Vec<_>, Vec<_>) = columns.iter().copied().partition(|(column, _)| column.path.is_empty());
     others.sort_by_key(|(column, _)| column.path.matches('.').count());
@@ -94,6 +94,14 @@ pub fn of_row(columns: &[(&Column, &Option<SqlValue>)], nulls: Nulls) -> Result<
         }
     }
     Ok(document)
+}
+
+/// Takes the value at a path out of a document; None if there is none.
+pub fn take(document: Map<String, Json>, path: &str) -> Option<Json> {
+    path.split('.').try_fold(Json::Object(document), |value, step| match value {
+        Json::Object(mut fields) => fields.remove(step),
+        _ => None,
+    })
 }
 
 /// Removes the value at a path. Does nothing if there is anything else than objects on the path.

@@ -16,6 +16,7 @@ use crate::pg::fdw::{Import, Owner, Setting};
 use crate::pg::security::user::as_extension_owner;
 use crate::pg::spi;
 use crate::pg::transaction::subtransaction::attempt;
+use crate::router::reads::key_sample::{self, Share};
 use crate::store::collections;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::sql::quote::{quote_ident, quote_literal};
@@ -26,8 +27,8 @@ use serde_json::json;
 use std::collections::HashSet;
 use std::fmt::Write;
 
-/// The largest number of documents in a sample.
-const SAMPLE: i64 = 1000;
+/// About this number of documents of a collection are in a sample, wherever they are stored, or the first ones of a view.
+const SAMPLE: u64 = 1000;
 /// A table that has this many columns gets no further ones from the sample.
 const MAX_COLUMNS: usize = 400;
 /// The length of the longest name, in bytes.
@@ -233,6 +234,8 @@ pub fn statements(import: &Import) -> Result<Vec<String>> {
 struct Sample {
     /// the path of each column, and its values in the sample
     columns: Vec<(String, Counts)>,
+    /// the paths that have columns
+    seen: HashSet<String>,
     /// the number of columns that were given; they come before those that were found in the sample
     named: usize,
     /// the number of documents in the sample
@@ -248,34 +251,41 @@ impl Sample {
                 columns.push((path, Counts::default()));
             }
         }
-        let named = columns.len();
+        let mut sample = Self { named: columns.len(), columns, seen, documents: 0 };
+        if cache::find(namespace)?.is_some() {
+            let read = key_sample::read(namespace, Share::Documents(SAMPLE), None)?;
+            read.sample.documents().for_each(|document| sample.add(document));
+            return Ok(sample);
+        }
         let json = json!({"limit": SAMPLE});
         let arguments = Arguments::parse(&json, Form::Options(FIND.function), FIND.options)?;
-        let mut sample = reading::find(namespace, Specification::EMPTY, &arguments)?;
-        let mut documents = 0;
-        while let Some(document) = sample.next_document()? {
-            let Some(object) = raw::document(document.bytes()) else { continue };
-            documents += 1;
-            for (name, _) in object.iter() {
-                let is_field = !name.contains('.') && options::check_path(name).is_ok();
-                if is_field && columns.len() < MAX_COLUMNS && seen.insert(name.to_owned()) {
-                    columns.push((name.to_owned(), Counts::default()));
-                }
-            }
-            for (path, counts) in &mut columns {
-                if let Some(value) = at(object, path) {
-                    counts.add(value);
-                }
+        let mut of_view = reading::find(namespace, Specification::EMPTY, &arguments)?;
+        while let Some(document) = of_view.next_document()? {
+            raw::document(document.bytes()).into_iter().for_each(|document| sample.add(document));
+        }
+        Ok(sample)
+    }
+
+    fn add(&mut self, document: RawObject<'_>) {
+        self.documents += 1;
+        for (name, _) in document.iter() {
+            let is_field = !name.contains('.') && options::check_path(name).is_ok();
+            if is_field && self.columns.len() < MAX_COLUMNS && self.seen.insert(name.to_owned()) {
+                self.columns.push((name.to_owned(), Counts::default()));
             }
         }
-        Ok(Self { columns, named, documents })
+        for (path, counts) in &mut self.columns {
+            if let Some(value) = at(document, path) {
+                counts.add(value);
+            }
+        }
     }
 }
 
 /// The statement that creates a table. The columns of the first `required` paths are NOT NULL if no document of the sample lacks a value
 /// there.
 fn statement(import: &Import, namespace: &str, table: &str, paths: Vec<String>, required: usize) -> Result<String> {
-    let Sample { columns, named, documents } = Sample::of(namespace, paths)?;
+    let Sample { columns, named, documents, .. } = Sample::of(namespace, paths)?;
     let required = required.min(named);
     let mut names = Names(SYSTEM_COLUMNS.map(str::to_owned).into());
     let mut sql = format!("CREATE FOREIGN TABLE {} (", quote_ident(table));

@@ -5,7 +5,7 @@
 //! A row that was deleted meanwhile is skipped, and so is a row that the statement has already written.
 
 use super::column::{Column, Layout, Read};
-use super::document::{self, Nulls, json};
+use super::document::{self, Nulls};
 use super::origin::Found;
 use super::scan;
 use crate::catalog::cache;
@@ -21,7 +21,7 @@ use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::update::Style;
 use docshard_core::values::document::raw;
 use serde_json::{Map, Value as Json, json};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::LazyLock;
 
@@ -41,13 +41,30 @@ pub struct CollectionModify {
     written: HashSet<u128>,
 }
 
-/// The update in MongoDB's form that sets columns to these values. For None it removes the field.
+/// The update in MongoDB's form that sets columns to these values. For None it removes the field. The value of a column is set in that of
+/// another one whose path is the beginning of its own, as an update with both paths would be a conflict.
 pub fn changes<'r>(columns: impl Iterator<Item = (&'r Column, Option<&'r SqlValue>)>) -> Result<Json> {
+    let columns: Vec<_> = columns.collect();
+    let mut places = HashMap::new();
+    for (at, (column, value)) in columns.iter().enumerate() {
+        // Nothing can be set in what EXPLAIN does not know.
+        if !matches!(value, Some(SqlValue::Unknown(_))) {
+            places.entry(&column.path[..]).or_insert(at);
+        }
+    }
+    let mut groups: BTreeMap<usize, Vec<_>> = BTreeMap::new();
+    for (at, (column, value)) in columns.iter().enumerate() {
+        let path = &column.path;
+        let mut ends = path.match_indices('.').map(|(end, _)| end).chain([path.len()]);
+        let first = ends.find_map(|end| places.get(&path[..end])).copied().unwrap_or(at);
+        groups.entry(first).or_default().push((*column, *value));
+    }
     let (mut set, mut unset) = (Map::new(), Map::new());
-    for (column, value) in columns {
-        match value {
-            Some(value) => set.insert(column.path.clone(), json(column, value)?),
-            None => unset.insert(column.path.clone(), json!("")),
+    for (first, group) in groups {
+        let path = &columns[first].0.path;
+        match document::take(document::of_row(&group, Nulls::Removed)?, path) {
+            Some(value) => set.insert(path.clone(), value),
+            None => unset.insert(path.clone(), json!("")),
         };
     }
     let mut update = Map::new();
@@ -91,11 +108,12 @@ impl CollectionModify {
 
     /// The columns of a row, with their values. A column with an invalid definition is skipped if its value is NULL and the table does not
     /// store NULLs; otherwise it is an error.
-    fn columns<'r>(&'r self, row: &'r RowValues) -> Result<Vec<(&'r Column, &'r Option<SqlValue>)>> {
+    fn columns<'r>(&'r self, row: &'r RowValues) -> Result<Vec<(&'r Column, Option<&'r SqlValue>)>> {
         let is_written = |(number, value): &&(i16, Option<SqlValue>)| {
             value.is_some() || self.layout.options.null_as_null || self.layout.column(*number).is_some()
         };
-        let column = |(number, value): &'r (i16, Option<SqlValue>)| Ok((self.layout.valid_column(*number)?, value));
+        let column =
+            |(number, value): &'r (i16, Option<SqlValue>)| Ok((self.layout.valid_column(*number)?, value.as_ref()));
         row.iter().filter(is_written).map(column).collect()
     }
 
@@ -254,7 +272,7 @@ impl Modify for CollectionModify {
             return self.write(origin, Some((Json::Object(document), Style::Replacement)), &[], is_read);
         }
         let arrays: Vec<Json> = columns.iter().flat_map(|(column, _)| arrays_on_the_way(&column.path)).collect();
-        let update = changes(columns.into_iter().map(|(column, value)| (column, value.as_ref())))?;
+        let update = changes(columns.into_iter())?;
         self.write(origin, Some((update, Style::Operators)), &arrays, is_read)
     }
 

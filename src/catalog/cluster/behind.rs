@@ -219,7 +219,7 @@ const HINT_LOST_LAYOUT: &str = "The router was probably promoted from an asynchr
 
 /// What may have the documents of a collection whose table is missing at a shard, if the router has lost a change of its layout.
 struct Unknown {
-    /// tables at shards that the catalog does not know, that are later than the collection, and that may have documents
+    /// tables at shards that the catalog does not know and that are later than the collection
     tables: Vec<String>,
     /// the names of shards that do not answer in time
     silent: Vec<String>,
@@ -229,8 +229,7 @@ fn unknown_tables(collection: i32) -> Result<Unknown> {
     let (orphans, silent) = user::as_extension_owner(|| shard_state::orphans(PATIENCE))?;
     let is_later = |one: &Orphan| names::collection_of(&one.relation).is_some_and(|number| number > collection);
     let name = |one: Orphan| format!("{} on shard \"{}\"", names::relation_name(one.relation), one.shard);
-    let may_have_documents = |one: &Orphan| one.documents != Some(0);
-    let tables = orphans.into_iter().filter(is_later).filter(may_have_documents).take(NAMED).map(name).collect();
+    let tables = orphans.into_iter().filter(is_later).take(NAMED).map(name).collect();
     let silent = silent.into_iter().take(NAMED).map(|(shard, _)| format!("\"{shard}\"")).collect();
     Ok(Unknown { tables, silent })
 }

@@ -153,7 +153,7 @@ pub struct Orphan {
     pub shard: String,
     /// its name in the schema `docshard_data`
     pub relation: String,
-    /// the number of documents of a table, by PostgreSQL's statistics; None for an index
+    /// the number of documents of a table, by PostgreSQL's statistics; None if these do not know any, and for an index
     pub documents: Option<i64>,
 }
 

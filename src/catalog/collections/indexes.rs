@@ -20,7 +20,7 @@ use docshard_core::routing::protocol::table::CreateIndex;
 use docshard_core::values::key::KeyPattern;
 use serde_json::{Value as Json, json};
 
-/// The largest number of indexes of a collection, including the one on `_id`: MongoDB's limit. The shard key's own index is not counted.
+/// The largest number of indexes of a collection, including that of `_id` and the shard key's own: MongoDB's limit.
 const MAX_INDEXES: usize = 64;
 
 /// Creates an index on every shard and returns its name. If an identical index exists, only returns that index's name. Otherwise `prepare`
@@ -136,7 +136,7 @@ pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Dr
     if options.unique {
         check_unique(&collection.key, &keys, &keys_json)?;
     }
-    if collection.indexes.len() + 1 >= MAX_INDEXES {
+    if collection.indexes.len() + 1 + usize::from(collection.key_index().is_some()) >= MAX_INDEXES {
         bail!(Kind::CannotCreateIndex, "add index fails, too many indexes for {ns}: at most {MAX_INDEXES}");
     }
     if let Some(build) = change::running_build(locked.id)? {

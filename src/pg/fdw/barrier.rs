@@ -9,6 +9,7 @@
 //! join, those of ON select rows of the nullable side alone.
 
 use super::marks::Mark;
+use super::target;
 use pgrx::{PgList, pg_sys};
 use std::ptr::null_mut;
 
@@ -106,12 +107,22 @@ impl Barrier {
         root: *mut pg_sys::PlannerInfo,
         rel: *mut pg_sys::RelOptInfo,
     ) -> *mut pg_sys::Bitmapset {
-        let mut columns = null_mut();
         // SAFETY: promised by the caller.
         unsafe {
             if self.mark.is_some_and(|mark| !mark.hides) || is_excluded_from(root, rel) {
-                return columns;
+                return null_mut();
             }
+            // The planner keeps equalities that hold for all rows in classes, and derives other equalities from them. These are the
+            // sources, with the columns of the parent of a partition or child.
+            let classes = PgList::<pg_sys::EquivalenceClass>::from_pg((*root).eq_classes);
+            let sources: Vec<_> = classes
+                .iter_ptr()
+                .flat_map(|class| {
+                    PgList::<pg_sys::RestrictInfo>::from_pg((*class).ec_sources).iter_ptr().collect::<Vec<_>>()
+                })
+                .filter(|source| self.has(source.cast()))
+                .collect();
+            let mut columns = columns_of(root, (*rel).relid, &sources);
             let mut add = |restriction: *mut pg_sys::RestrictInfo| {
                 if self.has(restriction.cast()) {
                     pg_sys::pull_varattnos((*restriction).clause.cast(), (*rel).relid, &raw mut columns);
@@ -120,14 +131,39 @@ impl Barrier {
             PgList::from_pg((*rel).baserestrictinfo).iter_ptr().for_each(&mut add);
             let joins = PgList::<pg_sys::RestrictInfo>::from_pg((*rel).joininfo);
             joins.iter_ptr().filter(|join| pg_sys::join_clause_is_movable_to(*join, rel)).for_each(&mut add);
-            // The planner keeps equalities that hold for all rows in classes, and derives other equalities from them. These are the
-            // sources.
-            for class in PgList::<pg_sys::EquivalenceClass>::from_pg((*root).eq_classes).iter_ptr() {
-                PgList::from_pg((*class).ec_sources).iter_ptr().for_each(&mut add);
+            columns
+        }
+    }
+}
+
+/// The columns of a table that conditions compare, also by the columns of its parents.
+///
+/// # Safety
+/// The planner's state, with a table of its query.
+unsafe fn columns_of(
+    root: *mut pg_sys::PlannerInfo,
+    table: pg_sys::Index,
+    conditions: &[*mut pg_sys::RestrictInfo],
+) -> *mut pg_sys::Bitmapset {
+    let mut columns = null_mut();
+    // SAFETY: promised by the caller.
+    unsafe {
+        for condition in conditions {
+            pg_sys::pull_varattnos((**condition).clause.cast(), table, &raw mut columns);
+        }
+        let children = (*root).append_rel_array;
+        let child = if children.is_null() { null_mut() } else { *children.add(table as usize) };
+        if child.is_null() {
+            return columns;
+        }
+        let of_parent = columns_of(root, (*child).parent_relid, conditions);
+        for (at, column) in PgList::<pg_sys::Node>::from_pg((*child).translated_vars).iter_ptr().enumerate() {
+            if !column.is_null() && pg_sys::bms_is_member(target::member(at as i16 + 1), of_parent) {
+                pg_sys::pull_varattnos(column, table, &raw mut columns);
             }
         }
-        columns
     }
+    columns
 }
 
 /// The tables of a query.
@@ -149,9 +185,10 @@ unsafe fn entries<'a>(root: *mut pg_sys::PlannerInfo) -> impl Iterator<Item = &'
 unsafe fn is_excluded_from(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::RelOptInfo) -> bool {
     // SAFETY: promised by the caller.
     unsafe {
+        // A join has the parent of a partition or child.
+        let tables = if (*rel).top_parent_relids.is_null() { (*rel).relids } else { (*rel).top_parent_relids };
         PgList::<pg_sys::SpecialJoinInfo>::from_pg((*root).join_info_list).iter_ptr().any(|join| {
-            (*join).jointype == pg_sys::JoinType::JOIN_ANTI
-                && pg_sys::bms_is_member((*rel).relid as i32, (*join).syn_righthand)
+            (*join).jointype == pg_sys::JoinType::JOIN_ANTI && pg_sys::bms_overlap(tables, (*join).syn_righthand)
         })
     }
 }

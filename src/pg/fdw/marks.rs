@@ -7,10 +7,13 @@
 //!
 //! Each view of the statement has a number. A view inside a view has its own, because the conditions of the outer one are a reader's to it.
 //! The columns that a view returns are not marked: a reader's condition is made of them.
+//!
+//! INVARIANT: a query is marked as one that hides rows only if the absence of a row in its result shows no other row of the view, as far as
+//! this can be told before the planner pulls sub-queries up.
 
 use crate::pg::error::keeping_all;
 use pgrx::{PgList, pg_guard, pg_sys};
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 static NEXT: OnceLock<pg_sys::planner_hook_type> = OnceLock::new();
@@ -31,7 +34,7 @@ pub(super) struct Mark {
     /// the number of the view
     view: c_int,
     /// The absence of a row of its tables takes rows away from the view, or replaces them by NULL. Not so in an expression such as `NOT
-    /// IN`, nor in EXCEPT, which would show more rows.
+    /// IN`, nor in EXCEPT, nor in a sub-query of the nullable side of a join, all of which could show more rows.
     pub hides: bool,
 }
 
@@ -126,7 +129,7 @@ unsafe fn find_views(query: *mut pg_sys::Query, views: *mut c_int) {
             if (*entry).rtekind == pg_sys::RTEKind::RTE_SUBQUERY && !(*entry).subquery.is_null() {
                 if (*entry).security_barrier {
                     *views += 1;
-                    mark_query((*entry).subquery, Mark { view: *views, hides: true });
+                    mark_query((*entry).subquery, Mark { view: *views, hides: true }, &mut Scope::new());
                 }
                 find_views((*entry).subquery, views);
             }
@@ -157,56 +160,144 @@ unsafe extern "C-unwind" fn find_in_expression(node: *mut pg_sys::Node, views: *
     }
 }
 
+/// The queries around a query of a view, from the outermost on, and the query itself at the end.
+type Scope = Vec<*mut pg_sys::Query>;
+
 /// Marks a view's query, or one in it, and its conditions.
 ///
 /// # Safety
-/// A query that was rewritten.
-unsafe fn mark_query(query: *mut pg_sys::Query, mut mark: Mark) {
+/// A query that was rewritten, and those around it in the view.
+unsafe fn mark_query(query: *mut pg_sys::Query, mark: Mark, scope: &mut Scope) {
     // SAFETY: promised by the caller.
     unsafe {
         pg_sys::check_stack_depth();
         (*query).stmt_location = mark.of_query();
+        scope.push(query);
+        let withs: Vec<_> = PgList::<pg_sys::CommonTableExpr>::from_pg((*query).cteList)
+            .iter_ptr()
+            .map(|with| (*with).ctequery.cast::<pg_sys::Query>())
+            .collect();
+        withs.iter().for_each(|with| (**with).stmt_location = mark.of_query());
+        // One of them may have been referenced by another one meanwhile.
+        withs.iter().for_each(|with| mark_query(*with, Mark::of(*with).unwrap_or(mark), scope));
         for conditions in [(*query).jointree.cast(), (*query).havingQual] {
-            mark_conditions(conditions, &raw mut mark);
+            mark_conditions(conditions, (&raw const mark).cast_mut().cast());
         }
-        mark.hides &= !subtracts((*query).setOperations);
-        for entry in PgList::<pg_sys::RangeTblEntry>::from_pg((*query).rtable).iter_ptr() {
-            let is_inner = (*entry).rtekind == pg_sys::RTEKind::RTE_SUBQUERY && !(*entry).security_barrier;
-            if is_inner && !(*entry).subquery.is_null() {
-                mark_query((*entry).subquery, mark);
+        mark_entries(query, mark, scope);
+        if (*query).hasSubLinks {
+            let mut marking = (Mark { hides: false, ..mark }, &mut *scope);
+            let others = pg_sys::QTW_IGNORE_RC_SUBQUERIES as c_int;
+            pg_sys::query_tree_walker(query, Some(mark_in_expression), (&raw mut marking).cast(), others);
+        }
+        scope.pop();
+    }
+}
+
+/// Marks the sub-queries in a query's FROM, and the queries of WITH to which it refers there. On the nullable side of an outer join they
+/// hide nothing: `IS NULL` would show more rows. This does not concern sub-queries that are pulled up: see `is_excluded_from`.
+///
+/// # Safety
+/// The last query of the scope.
+unsafe fn mark_entries(query: *mut pg_sys::Query, mark: Mark, scope: &mut Scope) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let subtracts = subtracts((*query).setOperations);
+        let mut nullable = Vec::new();
+        add_nullable((*query).jointree.cast(), false, &mut nullable);
+        for (at, entry) in PgList::<pg_sys::RangeTblEntry>::from_pg((*query).rtable).iter_ptr().enumerate() {
+            let mark = Mark { hides: mark.hides && !subtracts && !nullable.contains(&(at as c_int + 1)), ..mark };
+            match (*entry).rtekind {
+                pg_sys::RTEKind::RTE_SUBQUERY if !(*entry).security_barrier && !(*entry).subquery.is_null() => {
+                    mark_query((*entry).subquery, mark, scope);
+                }
+                pg_sys::RTEKind::RTE_CTE if !mark.hides => expose(entry, mark, scope),
+                _ => {}
             }
-        }
-        for with in PgList::<pg_sys::CommonTableExpr>::from_pg((*query).cteList).iter_ptr() {
-            mark_query((*with).ctequery.cast(), mark);
         }
     }
 }
 
-/// Marks all parts of conditions. A query in one of them hides nothing. The result is for PostgreSQL's walker, which it lets go on.
+/// Marks a query of WITH as one that hides nothing, as it is referred to where the absence of a row shows another one.
 ///
 /// # Safety
-/// A node or null; the mark lives as long as the call.
-unsafe fn mark_conditions(node: *mut pg_sys::Node, mark: *mut Mark) -> bool {
+/// An entry for a query of WITH, of the last query of the scope.
+unsafe fn expose(entry: *mut pg_sys::RangeTblEntry, mark: Mark, scope: &Scope) {
     // SAFETY: promised by the caller.
+    unsafe {
+        // A query above the view cannot be referred to from inside.
+        let Some(depth) = scope.len().checked_sub((*entry).ctelevelsup as usize + 1) else { return };
+        let withs = PgList::<pg_sys::CommonTableExpr>::from_pg((*scope[depth]).cteList);
+        let is_meant =
+            |with: &*mut pg_sys::CommonTableExpr| CStr::from_ptr((**with).ctename) == CStr::from_ptr((*entry).ctename);
+        let Some(with) = withs.iter_ptr().find(is_meant) else { return };
+        let query: *mut pg_sys::Query = (*with).ctequery.cast();
+        // The query may refer to itself.
+        if Mark::of(query) != Some(mark) {
+            mark_query(query, mark, &mut scope[..=depth].to_vec());
+        }
+    }
+}
+
+/// Adds the positions of the entries on the nullable sides of outer joins.
+///
+/// # Safety
+/// A part of a query's tree of joins, or null.
+unsafe fn add_nullable(tree: *mut pg_sys::Node, is_nullable: bool, nullable: &mut Vec<c_int>) {
+    // SAFETY: promised by the caller; a node's tag says what it is.
+    unsafe {
+        if tree.is_null() {
+            return;
+        }
+        pg_sys::check_stack_depth();
+        match (*tree).type_ {
+            pg_sys::NodeTag::T_FromExpr => {
+                let parts = PgList::<pg_sys::Node>::from_pg((*tree.cast::<pg_sys::FromExpr>()).fromlist);
+                parts.iter_ptr().for_each(|part| add_nullable(part, is_nullable, nullable));
+            }
+            pg_sys::NodeTag::T_JoinExpr => {
+                use pg_sys::JoinType::{JOIN_FULL, JOIN_LEFT, JOIN_RIGHT};
+                let join = &*tree.cast::<pg_sys::JoinExpr>();
+                add_nullable(join.larg, is_nullable || [JOIN_RIGHT, JOIN_FULL].contains(&join.jointype), nullable);
+                add_nullable(join.rarg, is_nullable || [JOIN_LEFT, JOIN_FULL].contains(&join.jointype), nullable);
+            }
+            pg_sys::NodeTag::T_RangeTblRef if is_nullable => {
+                nullable.push((*tree.cast::<pg_sys::RangeTblRef>()).rtindex);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A walker that marks all parts of conditions; not the queries in them. It has a pointer to the mark.
+#[pg_guard]
+unsafe extern "C-unwind" fn mark_conditions(node: *mut pg_sys::Node, mark: *mut c_void) -> bool {
+    // SAFETY: called by `mark_query` and PostgreSQL's walker, with a node or null.
+    unsafe {
+        if node.is_null() || (*node).type_ == pg_sys::NodeTag::T_Query {
+            return false;
+        }
+        if let Some(location) = location(node) {
+            *location = (*mark.cast::<Mark>()).of_condition();
+        }
+        pg_sys::expression_tree_walker(node, Some(mark_conditions), mark)
+    }
+}
+
+/// A walker that marks the queries in expressions, which hide nothing. It has a pointer to the mark and the scope.
+#[pg_guard]
+unsafe extern "C-unwind" fn mark_in_expression(node: *mut pg_sys::Node, marking: *mut c_void) -> bool {
+    // SAFETY: called by PostgreSQL's walkers, with a node or null, and with what `mark_query` has given it.
     unsafe {
         if node.is_null() {
             return false;
         }
         if (*node).type_ == pg_sys::NodeTag::T_Query {
-            mark_query(node.cast(), Mark { hides: false, ..*mark });
+            let (mark, scope) = &mut *marking.cast::<(Mark, &mut Scope)>();
+            mark_query(node.cast(), *mark, scope);
             return false;
         }
-        if let Some(location) = location(node) {
-            *location = (*mark).of_condition();
-        }
-        pg_sys::expression_tree_walker(node, Some(walk_conditions), mark.cast())
+        pg_sys::expression_tree_walker(node, Some(mark_in_expression), marking)
     }
-}
-
-#[pg_guard]
-unsafe extern "C-unwind" fn walk_conditions(node: *mut pg_sys::Node, mark: *mut c_void) -> bool {
-    // SAFETY: called by PostgreSQL's walker, with what `mark_conditions` has given it.
-    unsafe { mark_conditions(node, mark.cast()) }
 }
 
 /// True for set operations with EXCEPT among them.

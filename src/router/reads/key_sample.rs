@@ -75,7 +75,7 @@ pub fn read(namespace: &str, share: Share, pattern: Option<&KeyPattern>) -> Resu
 fn size(collection: &Collection, destinations: &[Destination]) -> Result<(i64, i64)> {
     let (conditions, table) = (Conditions::new(collection), collection.table());
     let sql = format!(
-        "SELECT {pages}, coalesce(CASE WHEN {pages} > {FEW_PAGES} THEN {estimated} END, (SELECT count(*) FROM {table})) \
+        "SELECT coalesce({pages}, 0), coalesce(CASE WHEN {pages} > {FEW_PAGES} THEN {estimated} END, (SELECT count(*) FROM {table})) \
          FROM pg_catalog.pg_class c WHERE c.oid = '{table}'::regclass AND {check}",
         pages = sql::table_pages("c"),
         estimated = sql::estimated_documents("c"),

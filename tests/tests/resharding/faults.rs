@@ -254,6 +254,56 @@ fn a_table_that_is_written_anew_ends_the_change() {
     crate::check(&cluster, documents);
 }
 
+/// Documents that are inserted while a table is copied are logged, so no part has them: a part is in memory as a whole.
+#[test]
+fn documents_that_are_inserted_meanwhile_are_in_no_part() {
+    let documents = 600;
+    let cluster = cluster(documents);
+    cluster.router.arm("reshard.cloning", Fault::Pause);
+    let change = start(&cluster, reshard(r#"{"u": "hashed"}"#, "{}"));
+    await_point(&cluster, "reshard.cloning");
+    let insert = format!(
+        "SELECT docshard.insert_select('{NS}', $$SELECT jsonb_build_object('_id', i, 'k', i, 'u', 2000000 + i, 'n', 0, \
+         'text', repeat('x', 200)) FROM generate_series({documents}, 4999) i$$)"
+    );
+    run(&cluster, &insert);
+    let packed = "SELECT coalesce(sum(documents), 0)::int8 FROM docshard_data.capture_packed \
+                  JOIN docshard_data.capture_parts USING (migration_id, part) WHERE target_key IS NOT NULL";
+    let packed: i64 = nodes(&cluster).map(|node| node.value::<i64>(packed)).sum();
+    // The last page of each table had some space.
+    assert!((documents..documents + 120).contains(&packed), "{packed}");
+    cluster.router.clear_faults();
+    change.join().expect("a session").expect("the change");
+    check_after(&cluster, "insertions");
+    crate::check(&cluster, 5000);
+}
+
+/// Later documents may fill pages that are empty when the table is divided.
+#[test]
+fn parts_of_a_table_with_empty_pages_have_few_pages() {
+    let cluster = cluster(200);
+    let insert = format!(
+        "SELECT docshard.insert_select('{NS}', $$SELECT jsonb_build_object('_id', i, 'k', i, 'u', i, 'n', 0, \
+         'text', repeat('x', 200)) FROM generate_series(200, 35199) i$$)"
+    );
+    run(&cluster, &insert);
+    run(&cluster, &format!("SELECT docshard.delete_many('{NS}', '{{\"k\": {{\"$gte\": 200, \"$lt\": 35000}}}}')"));
+    cluster.router.arm("reshard.cloning", Fault::Pause);
+    let change = start(&cluster, reshard(r#"{"u": "hashed"}"#, "{}"));
+    await_point(&cluster, "reshard.cloning");
+    let parts = "SELECT coalesce(max(next_place - place) >> 16, 0), count(*) FILTER (WHERE next_place IS NULL) \
+                 FROM docshard_data.capture_parts";
+    for node in nodes(&cluster) {
+        let row = node.client().query_one(parts, &[]).expect(parts);
+        assert!(row.get::<_, i64>(0) <= 1024, "{}: {row:?}", node.name);
+        assert_eq!(row.get::<_, i64>(1), 0, "{}: parts without an end", node.name);
+    }
+    cluster.router.clear_faults();
+    let done = change.join().expect("a session").expect("the change");
+    assert_eq!(done["documents"], 400, "{done}");
+    check_after(&cluster, "empty pages");
+}
+
 /// One recipient cannot apply the last changes in time, but the others have committed theirs: the attempt is repeated, and all are counted.
 #[test]
 fn an_attempt_that_one_recipient_delays_is_repeated() {

@@ -48,6 +48,26 @@ fn a_collection_gets_another_shard_key() {
     assert_eq!(code(&error), "MongoDB error 11000 (DuplicateKey)");
 }
 
+/// The sample for the new chunks is of all documents, not of those that were stored first.
+#[test]
+fn chunks_of_a_key_that_follows_the_order_of_insertions_are_even() {
+    let cluster = cluster(0);
+    run(
+        &cluster,
+        &format!(
+            "SELECT docshard.insert_select('{NS}', $$SELECT jsonb_build_object('_id', i, 'k', i, 't', i) \
+             FROM generate_series(0, 59999) i$$)"
+        ),
+    );
+    run(&cluster, &reshard(r#"{"t": 1}"#, r#"{"numInitialChunks": 6}"#));
+    let bounds: Vec<i64> = cluster.router.value(&format!(
+        "SELECT array_agg(t::int8 ORDER BY t::int8) FROM (SELECT min::jsonb -> 't' AS t FROM docshard.chunks \
+         WHERE namespace = '{NS}') c WHERE jsonb_typeof(t) = 'number'"
+    ));
+    assert_eq!(bounds.len(), 5, "{bounds:?}");
+    assert!(bounds.iter().zip(1..).all(|(bound, n)| (bound - 10_000 * n).abs() < 1000), "{bounds:?}");
+}
+
 #[test]
 fn bad_input_gets_codes_of_mongodb() {
     let cluster = cluster(300);

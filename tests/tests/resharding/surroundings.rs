@@ -4,7 +4,8 @@ use crate::{LONG, NS, check, check_clean, cluster, code, json, reshard, run, sta
 use docshard_tests::faults::Fault;
 use docshard_tests::wait_until;
 use serde_json::Value;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_change_of_layout_is_seen_only_as_itself() {
@@ -27,7 +28,7 @@ fn a_change_of_layout_is_seen_only_as_itself() {
     };
     let during = size(&listed).expect("the database")["sizeOnDisk"].as_f64();
     assert_eq!(during, stats["totalSize"].as_f64(), "{listed} {stats}");
-    for view in ["chunks", "collections", "indexes"] {
+    for view in ["chunks", "collections", "indexes", "index_usage"] {
         let sql = format!("SELECT count(*) FROM docshard.{view} WHERE namespace LIKE 'other.system.%'");
         assert_eq!(cluster.router.value::<i64>(&sql), 0, "{view}");
     }
@@ -43,10 +44,39 @@ fn a_change_of_layout_is_seen_only_as_itself() {
                 .expect(command);
         assert_eq!(answer["code"], 20, "{command}: {answer}");
     }
+    // Reports that wait for the decision find that the former tables are gone.
+    cluster.router.arm("reshard.deciding", Fault::Pause);
     cluster.router.release("reshard.cloned");
+    cluster.router.await_fault("reshard.deciding");
+    let reports = ["status()", "status(true)", "get_shard_distribution('other.users')"];
+    let reports = reports.map(|report| start(&cluster, format!("SELECT docshard.{report}")));
+    std::thread::sleep(Duration::from_millis(500));
+    cluster.router.release("reshard.deciding");
+    for report in reports {
+        report.join().expect("a thread").expect("a report");
+    }
     pending.join().expect("a thread").expect("nothing has ended it");
     run(&cluster, "SELECT docshard.drop_database('other')");
     check(&cluster, 1000);
+}
+
+/// A statement that waits for the size of a table may find that the table is gone.
+#[test]
+fn sizes_are_measured_while_a_layout_is_decided() {
+    let cluster = cluster(300);
+    cluster.router.arm("reshard.deciding", Fault::Pause);
+    let pending = start(&cluster, reshard(r#"{"u": 1}"#, "{}"));
+    cluster.router.await_fault("reshard.deciding");
+    let distribution = format!("SELECT to_json(docshard.get_shard_distribution('{NS}')::text)");
+    let asked = ["SELECT docshard.status()", &distribution].map(|sql| start(&cluster, sql.to_owned()));
+    // They wait for the tables that the decision drops.
+    thread::sleep(Duration::from_secs(1));
+    cluster.router.release("reshard.deciding");
+    for asked in asked {
+        asked.join().expect("a thread").expect("sizes");
+    }
+    pending.join().expect("a thread").expect("the change");
+    check(&cluster, 300);
 }
 
 #[test]

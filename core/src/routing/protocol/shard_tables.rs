@@ -41,7 +41,7 @@ rows! {
         present: bool,
         token: Option<i64>,
         version: Option<i64>,
-        /// by PostgreSQL's statistics
+        /// by PostgreSQL's statistics; None if these do not know any
         documents: Option<i64>,
     }
 
@@ -185,10 +185,10 @@ shard_statements! {
          WHERE t IS NOT NULL"
     }
 
-    /// The shard's collections and indexes. Sizes are left out, as they would take locks.
+    /// The shard's collections and indexes. Sizes are left out, as they would take locks. Statistics that say 0 may have been reset by a crash.
     ReadRelations {} -> Vec<FoundRelation> {
         "SELECT coalesce(p.collection_id, pg_catalog.substr(c.relname, 2)::int4) AS collection, NULL::int4 AS index, \
-           c.relname IS NOT NULL AS present, p.token, p.version, pg_catalog.pg_stat_get_live_tuples(c.oid) AS documents \
+           c.relname IS NOT NULL AS present, p.token, p.version, nullif(pg_catalog.pg_stat_get_live_tuples(c.oid), 0) AS documents \
          FROM (SELECT oid, relname::text FROM pg_catalog.pg_class \
                 WHERE relnamespace = 'docshard_data'::pg_catalog.regnamespace AND relkind = 'r' AND relname ~ '^c[0-9]{1,9}$') AS c \
          FULL JOIN docshard_data.placement p ON c.relname = 'c' || p.collection_id \

@@ -118,9 +118,11 @@ pub fn entries_meet(entries: &str, ranges: &str) -> String {
     format!("{entries} OPERATOR(docshard_internal.@~) {ranges}")
 }
 
-/// The number of pages of the table whose row of `pg_class` is `class`.
+/// The number of pages of the table whose row of `pg_class` is `class`; 0 if it was dropped since the snapshot.
 pub fn table_pages(class: &str) -> String {
-    format!("(pg_catalog.pg_relation_size({class}.oid) / pg_catalog.current_setting('block_size')::pg_catalog.int8)")
+    format!(
+        "(coalesce(pg_catalog.pg_relation_size({class}.oid), 0) / pg_catalog.current_setting('block_size')::pg_catalog.int8)"
+    )
 }
 
 /// The number of documents in that table: PostgreSQL's statistics, scaled to the size that the table has now. NULL if there are none.
