@@ -13,7 +13,8 @@ pub fn is_public(name: &str) -> bool {
 /// True if a command has no field that a router would have to check; MongoDB does not check those of `whatsmyuri`. Drivers add a read preference to any command.
 pub fn is_plain(name: &str, command: &RawDocument) -> bool {
     let is_known = |field: &str| field == name || field == "$readPreference";
-    matches!(name, "endSessions" | "whatsmyuri") || command.iter().all(|field| field.is_ok_and(|(field, _)| is_known(field.as_str())))
+    matches!(name, "endSessions" | "whatsmyuri")
+        || command.iter().all(|field| field.is_ok_and(|(field, _)| is_known(field.as_str())))
 }
 
 /// The answer; None if the router must give it.
