@@ -101,6 +101,8 @@ pub fn estimates(collections: &[i32]) -> Result<Vec<Estimate>> {
             estimated.filter(|documents| *documents > 0)
         };
         let (documents, bytes) = match (documents, width) {
+            // The table may have been dropped.
+            _ if pages == 0 => (Some(0), out_of_line),
             (Some(documents), Some(width)) => {
                 (Some(documents), documents.saturating_mul(width).saturating_add(out_of_line))
             }
