@@ -96,12 +96,14 @@ SELECT fb.seen('SELECT k FROM l LEFT JOIN LATERAL (SELECT _id FROM c WHERE v < 1
 SELECT fb.seen('SELECT l.k FROM l LEFT JOIN (l m JOIN (SELECT DISTINCT _id FROM c WHERE v < 10 AND _id > 0) x ON x._id = m.k) ON x._id = l.k WHERE m.k IS NULL');
 SELECT fb.seen('SELECT k FROM l LEFT JOIN (SELECT _id FROM c WHERE v < 5 UNION SELECT _id FROM c WHERE v > 6 AND v < 10) x ON x._id = k WHERE x._id IS NULL');
 -- Partitions and children, whose columns have other numbers than those of their parents.
+SET default_tablespace = '';
 CREATE TABLE fb.pt (_id int, v int) PARTITION BY LIST (_id);
 CREATE FOREIGN TABLE fb.part (ok boolean, v int, _id int) SERVER docshard OPTIONS (namespace 'fb.c');
 ALTER FOREIGN TABLE fb.part DROP COLUMN ok;
 ALTER TABLE fb.pt ATTACH PARTITION fb.part DEFAULT;
 CREATE TABLE fp.pt (_id int, v int) PARTITION BY LIST (_id);
 CREATE TABLE fp.part PARTITION OF fp.pt DEFAULT;
+RESET default_tablespace;
 INSERT INTO fp.pt SELECT _id, v FROM fp.c;
 SELECT fb.seen('SELECT l.k, pt.v FROM l JOIN pt ON l.k = pt.v');
 SELECT fb.seen('SELECT l.k, pt.v FROM l JOIN pt ON l.k = pt.v AND l.k = 3');
