@@ -216,7 +216,9 @@ pub fn compact(ns: &str, options: &Arguments<'_>) -> Result<Json> {
                     + pg_catalog.pg_column_size(t.doc) + 28), 0) * 100 / {percent})::pg_catalog.int8 \
              FROM {table} AS t TABLESAMPLE SYSTEM ({percent})"
         );
-        let used = query_on::<i64>(&shard, &used, &[])?.first().copied().unwrap_or_default();
+        // The table may have been dropped by another change.
+        let used = if pages == 0 { Vec::new() } else { query_on::<i64>(&shard, &used, &[])? };
+        let used = used.first().copied().unwrap_or_default();
         let freed = (bytes - used).max(0);
         total += freed;
         shards.push(json!({"shard": shard.name, "bytes": bytes, "estimatedBytesFreed": freed}));

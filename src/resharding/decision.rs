@@ -113,7 +113,7 @@ impl Copying {
             let some_stay = now.keys().any(|writer| before.contains_key(writer));
             if !some_stay || may_stall {
                 if purpose == Purpose::Decide {
-                    // Committed: no other attempt has this version, also after an attempt that was taken back.
+                    // This commits, so a later attempt gets another version, also if this one is rolled back.
                     self.version = transaction::run(|| change::next_version(self.change.copy.id))?;
                 }
                 let began = Instant::now();

@@ -3,7 +3,8 @@
 //!
 //! INVARIANT: shards commit their parts of the decision after the router. So if a shard has a newer version of the copy than the catalog,
 //! the change was decided. Then the old tables are gone, and only the copy has the documents. The router's own part of the copy has all
-//! its documents if it has the version of the decision, which it gets after them.
+//! its documents if it has the version of the decision, which it gets after them. If the router has the whole copy, no shard has a version to
+//! compare with; then the change was decided if a shard has dropped the collection's table.
 
 use crate::catalog::cluster::nodes::read_call_on;
 use crate::catalog::cluster::shard::Shard;
@@ -117,10 +118,10 @@ fn compare(row: &Resharding) -> Result<Option<Shards>> {
             Err(error) if error.is_out_of_reach() => None,
             Err(error) => return Err(error),
         };
-        let catalogs = placements::version(row.copy_id, id)?;
+        let before = placements::version(row.copy_id, id)?;
         match found {
             Some(found) if shard.is_local() => own = Some((id, shard.name.clone(), found)),
-            Some(found) if Some(found) > catalogs => shards.newer.push((id, shard.name.clone(), found)),
+            Some(found) if Some(found) > before => shards.newer.push((id, shard.name.clone(), found)),
             _ => shards.others.push(shard.name.clone()),
         }
     }

@@ -32,8 +32,8 @@ use docshard_core::values::key::KeyPattern;
 /// several values.
 const MAX_BYTES: usize = 8 << 20;
 
-/// The most pages of a part by places. Their free space may be filled before the part is read. Full pages of so many documents as a part has
-/// are fewer.
+/// The largest number of pages of a part by places. New documents may fill the free space of a part's pages before the part is read: this
+/// bounds how many. A part whose pages are full reaches its limit of documents or bytes first.
 const MAX_PAGES: Place = 1024;
 
 /// Divides a range into parts of the given number of documents, or of fewer if they are large, as a part is held in memory. Returns the

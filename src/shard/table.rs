@@ -232,7 +232,7 @@ pub fn create_index(index: &CreateIndex<'_>) -> Result<()> {
         Some(found) if server::table_of_index(found) == Some(oid(index.collection)?) => return Ok(()),
         Some(_) => {
             return Err(error!(Kind::OperationFailed, "docshard_data.{name} is not an index of collection {}", index.collection)
-                .with_hint("The router may have lost the commit that gave this number away; docshard.check_metadata_consistency() shows what it does not know."));
+                .with_hint("The router has probably lost its last commits. docshard.list_orphaned_relations() shows what the catalog does not know."));
         }
         None => {}
     }

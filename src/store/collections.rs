@@ -3,7 +3,7 @@
 use crate::pg::error::Result;
 use crate::pg::server::wal;
 use docshard_core::cluster::chunk_map::ShardId;
-use docshard_core::error::{Kind, ensure, error};
+use docshard_core::error::{Kind, error};
 use docshard_core::routing::protocol::sql;
 use docshard_core::values::key::KeyPattern;
 use serde_json::Value as Json;
@@ -98,8 +98,8 @@ macro_rules! is_no_copy {
 /// The SQL query for the number of collections, for this database or another one.
 pub const COUNT: &str = "SELECT pg_catalog.count(*) FROM docshard_catalog.collections";
 
-/// Advances a collection's version and returns it. No other change of ownership has it, also none that another server has decided in commits
-/// that this one lacks: each timeline begins with greater ones, and the step is random, as two servers may have the same timeline.
+/// Advances a collection's version and returns it. No other change of ownership has this version, not even one that another server has
+/// decided and this one lacks: each timeline begins with greater versions, and as two servers may have the same timeline, the step is random.
 /// Errors: `NamespaceNotFound`.
 pub fn next_version(id: i32) -> Result<i64> {
     let after = (wal::timeline() - 1).clamp(0, LAST_TIMELINE) << 32;
@@ -114,12 +114,11 @@ const FARTHEST: i64 = 1 << 52;
 
 /// Makes the last version that was assigned at least this one, which a shard reports as assigned by another router.
 pub fn raise_version(id: i32, version: i64) -> Result<()> {
-    ensure!(
-        set_least_version(id, version, FARTHEST)? > 0,
-        Kind::OperationFailed,
-        "a shard reports version {version} of collection {id}, which was never assigned"
-    );
-    Ok(())
+    if set_least_version(id, version, FARTHEST)? > 0 {
+        return Ok(());
+    }
+    Err(error!(Kind::OperationFailed, "a shard reports version {version} of collection {id}, which was never assigned")
+        .with_hint("The shard's row in docshard_data.placement is damaged: restore the shard from a backup."))
 }
 
 /// Inserts a collection; returns its number, or None if the name is taken.

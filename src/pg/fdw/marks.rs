@@ -8,8 +8,9 @@
 //! Each view of the statement has a number. A view inside a view has its own, because the conditions of the outer one are a reader's to it.
 //! The columns that a view returns are not marked: a reader's condition is made of them.
 //!
-//! INVARIANT: a query is marked as one that hides rows only if the absence of a row in its result shows no other row of the view, as far as
-//! this can be told before the planner pulls sub-queries up.
+//! INVARIANT: a query is marked as one that hides rows only if no row of the view appears because a row is absent from the query's result.
+//! Here this is known of queries that the planner plans apart. For a sub-query that it merges into the query around it, the joins decide: see
+//! [`super::barrier`].
 
 use crate::pg::error::keeping_all;
 use pgrx::{PgList, pg_guard, pg_sys};
@@ -33,8 +34,8 @@ pub fn init() {
 pub(super) struct Mark {
     /// the number of the view
     view: c_int,
-    /// The absence of a row of its tables takes rows away from the view, or replaces them by NULL. Not so in an expression such as `NOT
-    /// IN`, nor in EXCEPT, nor in a sub-query of the nullable side of a join, all of which could show more rows.
+    /// If a row of its tables is hidden, the view has fewer rows, or NULLs in its place. False in an expression such as `NOT IN`, in EXCEPT,
+    /// and in a sub-query on the nullable side of an outer join: there the view could have more rows.
     pub hides: bool,
 }
 
