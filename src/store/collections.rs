@@ -118,7 +118,7 @@ pub fn raise_version(id: i32, version: i64) -> Result<()> {
         return Ok(());
     }
     Err(error!(Kind::OperationFailed, "a shard reports version {version} of collection {id}, which was never assigned")
-        .with_hint("The shard's row in docshard_data.placement is damaged: restore the shard from a backup."))
+        .with_hint("The shard is damaged, or answers wrongly: restore it from a backup, or remove it."))
 }
 
 /// Inserts a collection; returns its number, or None if the name is taken.
