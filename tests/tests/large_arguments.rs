@@ -243,14 +243,12 @@ fn a_cancel_ends_a_statement_with_a_large_argument() {
         let mut client = cluster.router.client();
         let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
         let active = format!("SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = {pid} AND state = 'active')");
-        // Prepared before: a cancel that finds the session between two messages is lost.
-        let sql = format!("SELECT docshard.count_documents('{NS}', $1::text::json)");
-        let prepared = client.prepare(&sql).unwrap();
+        // A simple query: PostgreSQL drops a cancel that comes between the messages of an extended one.
+        let sql = format!("SELECT docshard.count_documents('{NS}', '{filter}')");
         thread::scope(|scope| {
             let statement = scope.spawn(|| {
                 let began = Instant::now();
-                let error = client.query(&prepared, &[&filter]).err();
-                ended(name, began, error);
+                ended(name, began, client.batch_execute(&sql).err());
             });
             while !statement.is_finished() && !cluster.router.value::<bool>(&active) {}
             thread::sleep(Duration::from_millis(100));
