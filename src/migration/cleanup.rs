@@ -13,6 +13,7 @@ use crate::shard::leftovers;
 use crate::store::{self, collections, migrations, placements, resharding};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::{Outcome, State};
+use docshard_core::cluster::take_over::last_number_that_counts;
 use docshard_core::error::{Kind, bail};
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::node::ReadPrepared;
@@ -119,9 +120,11 @@ pub(super) fn skip_lost_moves(shard: &mut ShardSession, cluster: i64) -> Result<
     Ok(())
 }
 
-/// Makes the next move's number greater than that of a move that the catalog has lost, unless another router has begun it.
+/// Makes the next move's number greater than that of a move that the catalog has lost, unless another router has begun it. Any role of a
+/// shard may choose the names of its prepared transactions, so a number that is far away is not followed: no move will have it soon.
 fn skip_number(id: i64) -> Result<()> {
-    if record::is_of_this_router(id)? && store::last_number("migrations")? <= id {
+    let last = store::last_number("migrations")?;
+    if record::is_of_this_router(id)? && last <= id && id <= last_number_that_counts(last) {
         store::skip_numbers("migrations", id)?;
     }
     Ok(())

@@ -45,50 +45,56 @@ struct Placed {
     is_ahead: bool,
 }
 
-/// The shards that have the collection, by number.
-type Holders = BTreeMap<ShardId, Placed>;
+type Placings = BTreeMap<ShardId, Placed>;
 
-/// Makes the catalog follow the shards in a collection; returns what has changed. None if no shard is ahead.
+/// The shards that have a collection, by number, with sessions that exclude writers until they are dropped.
+#[derive(Default)]
+pub struct Holders(Placings);
+
+/// Like [`follow_in`], in a transaction of its own.
+pub(super) fn follow(namespace: &str) -> Result<Option<Json>> {
+    let mut holders = Holders::default();
+    transaction::run(|| follow_in(namespace, &mut holders))
+}
+
+/// Makes the catalog follow the shards in a collection; returns what has changed. None if no shard is ahead. Runs in the caller's
+/// transaction; `holders` must live until it has ended.
 ///
 /// # Errors
 /// `IllegalOperation` if the shards do not prove which ranges they have; `HostUnreachable` if a shard does not answer; `LockTimeout` while
 /// prepared transactions or writers hold the collection; `NotWritablePrimary`, `NotPrimaryOrSecondary` at a copy of the router.
-pub(super) fn follow(namespace: &str) -> Result<Option<Json>> {
-    // The sessions exclude writers until the catalog has committed.
-    let mut holders = Holders::new();
-    transaction::run(|| {
-        let locked = move_exclusion::lock(namespace)?;
-        change::refuse_while_building(locked.id, namespace)?;
-        let collection = cache::get(namespace)?;
-        holders = find_holders(&collection)?;
-        if holders.values().all(|holder| !holder.is_ahead) {
-            return Ok(None);
-        }
-        let changed = find_owners(&collection, &mut holders)?;
-        let newest = holders.values().map(|holder| holder.version).max().unwrap_or_default();
-        let last = locked.version;
-        collections::raise_version(locked.id, newest)?;
-        for (id, holder) in holders.iter().filter(|(_, holder)| holder.is_ahead) {
-            placements::insert_or_set(locked.id, &[*id], holder.version)?;
-        }
-        for (chunk, parts) in &changed {
-            apply(&collection, chunk, parts, &holders)?;
-        }
-        change::touch(locked.id)?;
-        let ahead: Vec<_> =
-            holders.values().filter(|holder| holder.is_ahead).map(|holder| &holder.shard.name).collect();
-        let said = json!({"from": last, "to": newest.max(last), "shards": ahead, "chunks": changed.len()});
-        change::log("adoptShard.followed", Some(namespace), &said)?;
-        Ok(Some(said))
-    })
+pub fn follow_in(namespace: &str, holders: &mut Holders) -> Result<Option<Json>> {
+    let locked = move_exclusion::lock(namespace)?;
+    change::refuse_while_building(locked.id, namespace)?;
+    let collection = cache::get(namespace)?;
+    holders.0 = find_holders(&collection)?;
+    let holders = &mut holders.0;
+    if holders.values().all(|holder| !holder.is_ahead) {
+        return Ok(None);
+    }
+    let changed = find_owners(&collection, holders)?;
+    let newest = holders.values().map(|holder| holder.version).max().unwrap_or_default();
+    let last = locked.version;
+    collections::raise_version(locked.id, newest)?;
+    for (id, holder) in holders.iter().filter(|(_, holder)| holder.is_ahead) {
+        placements::insert_or_set(locked.id, &[*id], holder.version)?;
+    }
+    for (chunk, parts) in &changed {
+        apply(&collection, chunk, parts, holders)?;
+    }
+    change::touch(locked.id)?;
+    let ahead: Vec<_> = holders.values().filter(|holder| holder.is_ahead).map(|holder| &holder.shard.name).collect();
+    let said = json!({"from": last, "to": newest.max(last), "shards": ahead, "chunks": changed.len()});
+    change::log("adoptShard.followed", Some(namespace), &said)?;
+    Ok(Some(said))
 }
 
 /// The shards that have the collection, with its version there. Their writers are excluded.
-fn find_holders(collection: &Collection) -> Result<Holders> {
+fn find_holders(collection: &Collection) -> Result<Placings> {
     let shards = cache::shards()?;
     require_kept(shards.values().map(|shard| &**shard))?;
     let known: Vec<String> = shards.values().filter_map(|shard| Some(shard.server.as_ref()?.name.clone())).collect();
-    let mut holders = Holders::new();
+    let mut holders = Placings::new();
     for (id, shard) in shards.iter() {
         let mut session = ShardSession::open(shard, RECOVERY)?;
         session.execute("BEGIN ISOLATION LEVEL READ COMMITTED")?;
@@ -163,13 +169,13 @@ pub const HOW_TO_END: &str = "Look for documents of the chunk's range on all sha
 
 /// The chunks that have another owner now, or several, with their parts.
 /// Errors: `IllegalOperation`, with the ranges in which shards contradict each other.
-fn find_owners(collection: &Collection, holders: &mut Holders) -> Result<Vec<(Chunk, Vec<Chunk>)>> {
+fn find_owners(collection: &Collection, holders: &mut Placings) -> Result<Vec<(Chunk, Vec<Chunk>)>> {
     let ahead: Vec<ShardId> = holders.iter().filter(|(_, holder)| holder.is_ahead).map(|(id, _)| *id).collect();
     require_unsharded(collection, holders, &ahead)?;
     let mut division = Division::new(holders.keys().copied().collect(), ahead, MAX_PARTS);
     let (mut changed, mut contradictions, mut more) = (Vec::new(), Vec::new(), 0);
     let name =
-        |holders: &Holders, id: ShardId| holders.get(&id).map(|holder| holder.shard.name.clone()).unwrap_or_default();
+        |holders: &Placings, id: ShardId| holders.get(&id).map(|holder| holder.shard.name.clone()).unwrap_or_default();
     for chunk in collection.map.chunks() {
         let end = (chunk.max != collection.key.max_bound()).then_some(chunk.max.as_slice());
         let owners = division.owners(&chunk, end, |id, from| first_key(holders, id, collection.id, from))?;
@@ -213,7 +219,7 @@ fn find_owners(collection: &Collection, holders: &mut Holders) -> Result<Vec<(Ch
 }
 
 /// The lost router may have sharded the collection, which gives all documents other keys.
-fn require_unsharded(collection: &Collection, holders: &mut Holders, ahead: &[ShardId]) -> Result<()> {
+fn require_unsharded(collection: &Collection, holders: &mut Placings, ahead: &[ShardId]) -> Result<()> {
     if !collection.key.is_unsharded() {
         return Ok(());
     }
@@ -231,7 +237,7 @@ fn require_unsharded(collection: &Collection, holders: &mut Holders, ahead: &[Sh
 }
 
 /// The first key of a shard's documents that is not below `from`.
-fn first_key(holders: &mut Holders, shard: ShardId, collection: i32, from: &[u8]) -> Result<Option<Vec<u8>>> {
+fn first_key(holders: &mut Placings, shard: ShardId, collection: i32, from: &[u8]) -> Result<Option<Vec<u8>>> {
     match holders.get_mut(&shard) {
         None => Ok(None),
         Some(holder) => FirstKey(TableRange { collection, lo: from, hi: None }).call(&mut holder.session),
@@ -239,7 +245,7 @@ fn first_key(holders: &mut Holders, shard: ShardId, collection: i32, from: &[u8]
 }
 
 /// Splits a chunk into its parts, and gives them to their owners.
-fn apply(collection: &Collection, chunk: &Chunk, parts: &[Chunk], holders: &Holders) -> Result<()> {
+fn apply(collection: &Collection, chunk: &Chunk, parts: &[Chunk], holders: &Placings) -> Result<()> {
     let mut rest = chunk.clone();
     for part in parts.iter().skip(1) {
         chunks::split(collection.id, &rest, &part.min)?;

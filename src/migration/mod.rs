@@ -20,7 +20,7 @@ mod cleanup;
 mod coordinator;
 mod copy;
 mod donor;
-mod follow;
+pub mod follow;
 pub mod foresight;
 pub mod jobs;
 pub mod lost;

@@ -1,42 +1,69 @@
 //! Completes a change of layout that a lost router has decided. The present router does not have the decision: it was restored from an
 //! older backup, or is a standby that lacks it.
 //!
-//! INVARIANT: shards commit their parts of the decision after the router. So if a shard has a newer version of the copy than the catalog,
-//! the change was decided. Then the old tables are gone, and only the copy has the documents. The router's own part of the copy has all
-//! its documents if it has the version of the decision, which it gets after them. If the router has the whole copy, no shard has a version to
-//! compare with; then the change was decided if a shard has dropped the collection's table.
+//! INVARIANT: shards commit their parts of the decision after the router, each at its own time. So the change was decided if one shard shows
+//! it: a recipient has a newer version of the copy than the catalog, or a donor has no table of the collection any more. Only the copy has
+//! the documents then, with all of them, because the recipients had stored them before. It was not decided if *all* shards show that: while
+//! one of them does not answer, nothing is aborted and no copy is dropped.
+//!
+//! The router's own part of the copy gets the version of each attempt to decide after that attempt's documents. So it has all documents if it
+//! has the version that the shards got. If they show another one, or none, it may be older: then an administrator says whether it is
+//! taken. Shards may have moved chunks of the copy since, so that their versions do not tell which chunks they have: [`follow`]
+//! finds that out.
 
 use crate::catalog::cluster::nodes::read_call_on;
 use crate::catalog::cluster::shard::Shard;
 use crate::catalog::collections::layout;
 use crate::catalog::{cache, change};
-use crate::pg::error::Result;
+use crate::migration::follow::{self, Holders};
+use crate::pg::error::{Error, Result};
 use crate::store::resharding::{self, Resharding};
 use crate::store::{collections, placements};
-use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::resharding::State;
 use docshard_core::error::{Kind, error};
 use docshard_core::routing::protocol::shard_tables::ReadPlacements;
 use serde_json::json;
 
-/// What the shards show of the copy.
-struct Shards {
-    /// those whose version of the copy is newer than the catalog's, with their names and versions
-    newer: Vec<(ShardId, String, i64)>,
-    /// the names of those whose version is not, and of those that cannot be reached
-    others: Vec<String>,
-    /// the names of those that do not have the collection's table; read only if the router's own database has the whole copy
+/// What the shards show of a change: names of shards.
+#[derive(Default)]
+struct Evidence {
+    /// recipients whose version of the copy is newer than the catalog's, with these versions
+    newer: Vec<(String, i64)>,
+    /// recipients without the copy
+    without_copy: Vec<String>,
+    /// the router's own part may lack documents
+    is_own_doubtful: bool,
+    /// the number of recipients that have the copy
+    copies: usize,
+    /// donors that have dropped the collection's table
     without_table: Vec<String>,
+    /// donors and recipients that do not answer
+    silent: Vec<String>,
 }
 
-impl Shards {
-    /// True if they show that the change was decided.
-    fn show_decision(&self) -> bool {
-        !self.newer.is_empty() || !self.without_table.is_empty()
+impl Evidence {
+    /// True if the change was decided, and documents are left. If no recipient has the copy, the lost router has dropped it later.
+    fn shows_decision(&self) -> bool {
+        !self.newer.is_empty() || !self.without_table.is_empty() && self.copies > 0
+    }
+
+    /// Refuses while a shard that does not answer may have documents in the copy alone.
+    fn require_answers(&self, row: &Resharding) -> Result<()> {
+        if self.silent.is_empty() {
+            return Ok(());
+        }
+        Err(error!(
+            Kind::HostUnreachable,
+            "{} of {} is not ended, because shards {} do not answer: another router may have decided it",
+            row.command,
+            row.namespace,
+            self.silent.join(", ")
+        )
+        .with_hint("It ends when they answer, or have been removed as lost shards."))
     }
 
     fn describe(&self) -> String {
-        let newer: Vec<_> = self.newer.iter().map(|(_, name, _)| name.as_str()).collect();
+        let newer: Vec<_> = self.newer.iter().map(|(name, _)| name.as_str()).collect();
         match (&*newer, &*self.without_table) {
             ([], without) => format!("shards {} have dropped the former table", without.join(", ")),
             (newer, _) => format!("shards {} have the new layout", newer.join(", ")),
@@ -44,34 +71,49 @@ impl Shards {
     }
 }
 
-/// Completes the catalog's part of a change if shards show that it is decided. False if they do not. Runs in the caller's transaction.
-/// The session holds the coordinator's lock.
+/// Completes the catalog's part of a change if shards show that it is decided. False if they show that it is not. Runs in the caller's
+/// transaction; `holders` are sessions that must live until it ends. The session holds the coordinator's lock.
 ///
 /// # Errors
-/// `OperationFailed` if only some shards show it; `ReshardCollectionAborted` if the change was aborted meanwhile; those of
-/// [`change::lock`].
-pub(super) fn complete(row: &Resharding) -> Result<bool> {
+/// `HostUnreachable` if a shard does not answer; `OperationFailed` if a recipient lacks its part; `ReshardCollectionAborted` if the change was
+/// aborted meanwhile; those of [`change::lock`] and [`follow::follow_in`].
+pub(super) fn complete(row: &Resharding, holders: &mut Holders) -> Result<bool> {
     if row.state != State::Running {
         return Ok(false);
     }
-    let Some(shards) = compare(row)?.filter(Shards::show_decision) else { return Ok(false) };
-    if !shards.others.is_empty() {
+    let Some(evidence) = gather(row)? else { return Ok(false) };
+    evidence.require_answers(row)?;
+    if !evidence.shows_decision() {
+        return Ok(false);
+    }
+    if !evidence.without_copy.is_empty() {
         return Err(error!(
             Kind::OperationFailed,
-            "another router has decided {} of {}: {}, but shards {} have another version of the copy, or cannot be reached",
+            "another router has decided {} of {}: {}, but shards {} lack documents of the copy",
             row.command,
             row.namespace,
-            shards.describe(),
-            shards.others.join(", ")
+            evidence.describe(),
+            evidence.without_copy.join(", ")
         )
         .with_hint(
-            "Nothing is dropped. If a shard has a prepared transaction of the former router, commit it there. If a shard or the router itself \
-             was restored, or promoted from a standby, it lacks documents of the copy: restore it to a later time.",
+            "Nothing is dropped. A shard, or the router itself, was restored or promoted from a standby: restore it to a later time.",
+        ));
+    }
+    if evidence.is_own_doubtful && !resharding::may_stall(row.id)? {
+        return Err(error!(
+            Kind::OperationFailed,
+            "another router has decided {} of {}: {}, but the last documents of the router's own part may be missing",
+            row.command,
+            row.namespace,
+            evidence.describe()
+        )
+        .with_hint(
+            "Nothing is dropped. If the lost router's files can come back, restore the router from them. Otherwise \
+             docshard.commit_reshard_collection() takes the copy as it is.",
         ));
     }
     change::lock(&row.namespace)?;
-    let versions: Vec<_> = shards.newer.iter().map(|(shard, _, version)| (*shard, *version)).collect();
-    layout::take_name(row.collection, row.copy_id, &row.namespace, row.keeps_key, &versions)?;
+    layout::take_name(row.collection, row.copy_id, &row.namespace, row.keeps_key)?;
     if !resharding::advance(row.id, State::Running, State::Committed)? {
         return Err(error!(
             Kind::ReshardCollectionAborted,
@@ -80,73 +122,77 @@ pub(super) fn complete(row: &Resharding) -> Result<bool> {
     }
     let details = json!({"resharding": row.id, "decidedBy": "a former router"});
     change::log(&format!("{}.end", row.command), Some(&row.namespace), &details)?;
+    follow::follow_in(&row.namespace, holders)?;
     Ok(true)
 }
 
-/// Refuses to drop a copy if a shard shows that it has become the collection. Runs in the caller's transaction.
+/// Refuses to drop a copy if it may have become the collection. Runs in the caller's transaction.
 ///
 /// # Errors
-/// `OperationFailed`.
+/// `OperationFailed` if a shard shows that it has; `HostUnreachable` if a shard does not answer.
 pub(super) fn check_droppable(row: &Resharding) -> Result<()> {
-    match compare(row)? {
-        Some(shards) if shards.show_decision() => Err(error!(
+    let Some(evidence) = gather(row)? else { return Ok(()) };
+    evidence.require_answers(row)?;
+    if evidence.shows_decision() {
+        return Err(error!(
             Kind::OperationFailed,
             "{} of {} is aborted, but another router has decided it: {}; only the copy has the documents",
             row.command,
             row.namespace,
-            shards.describe()
+            evidence.describe()
         )
         .with_hint(
             "Nothing is dropped. Restore the router to another time, or copy the documents from the shards' tables.",
-        )),
-        _ => Ok(()),
+        ));
     }
+    Ok(())
 }
 
-/// Locks the copy's row, and compares the shards' versions of the copy with the catalog's; None if there is no copy.
-///
-/// # Errors
-/// Those of the connections, if the router's own database has the whole copy.
-fn compare(row: &Resharding) -> Result<Option<Shards>> {
+/// Locks the copy's row, and asks all donors and recipients; None if there is no copy.
+fn gather(row: &Resharding) -> Result<Option<Evidence>> {
     let Some(known) = collections::lock_id(row.copy_id)? else { return Ok(None) };
-    let mut shards = Shards { newer: Vec::new(), others: Vec::new(), without_table: Vec::new() };
+    let mut evidence = Evidence::default();
     let mut own = None;
     for id in placements::shards(row.copy_id)? {
         let shard = cache::shard(id)?;
-        let found = match version_at(&shard, row.copy_id, known.token) {
-            Ok(found) => found,
-            Err(error) if error.is_out_of_reach() => None,
-            Err(error) => return Err(error),
-        };
-        let before = placements::version(row.copy_id, id)?;
-        match found {
-            Some(found) if shard.is_local() => own = Some((id, shard.name.clone(), found)),
-            Some(found) if Some(found) > before => shards.newer.push((id, shard.name.clone(), found)),
-            _ => shards.others.push(shard.name.clone()),
+        match version_at(&shard, row.copy_id, known.token) {
+            Err(error) => evidence.silent.push(silent(&shard, error)?),
+            Ok(None) => evidence.without_copy.push(shard.name.clone()),
+            Ok(Some(version)) => {
+                evidence.copies += 1;
+                let is_newer = Some(version) > placements::version(row.copy_id, id)?;
+                match (shard.is_local(), is_newer) {
+                    (true, _) => own = Some(version),
+                    (false, true) => evidence.newer.push((shard.name.clone(), version)),
+                    (false, false) => {}
+                }
+            }
         }
     }
-    if let Some(own) = own {
-        if shards.newer.is_empty() && shards.others.is_empty() {
-            shards.without_table = donors_without_table(row.collection)?;
+    if let Some(collection) = collections::lock_id(row.collection)? {
+        for id in placements::shards(row.collection)? {
+            let shard = cache::shard(id)?;
+            // The router's own table is dropped by the decision that was lost.
+            if shard.is_local() {
+                continue;
+            }
+            match version_at(&shard, row.collection, collection.token) {
+                Err(error) => evidence.silent.push(silent(&shard, error)?),
+                Ok(None) => evidence.without_table.push(shard.name.clone()),
+                Ok(Some(_)) => {}
+            }
         }
-        let is_same = |(_, _, version): &(_, _, i64)| *version == own.2;
-        let is_complete = !shards.newer.is_empty() && shards.newer.iter().all(is_same);
-        if is_complete { shards.newer.push(own) } else { shards.others.push(own.1) }
     }
-    Ok(Some(shards))
+    evidence.silent.sort_unstable();
+    evidence.silent.dedup();
+    evidence.is_own_doubtful =
+        own.is_some_and(|own| evidence.newer.is_empty() || evidence.newer.iter().any(|(_, version)| *version != own));
+    Ok(Some(evidence))
 }
 
-/// The donors that have no table of the collection any more.
-fn donors_without_table(collection: i32) -> Result<Vec<String>> {
-    let Some(known) = collections::lock_id(collection)? else { return Ok(Vec::new()) };
-    let mut without = Vec::new();
-    for id in placements::shards(collection)? {
-        let shard = cache::shard(id)?;
-        if !shard.is_local() && version_at(&shard, collection, known.token)?.is_none() {
-            without.push(shard.name.clone());
-        }
-    }
-    Ok(without)
+/// The name of a shard that does not answer; other errors are returned.
+fn silent(shard: &Shard, error: Error) -> Result<String> {
+    if error.is_out_of_reach() { Ok(shard.name.clone()) } else { Err(error) }
 }
 
 /// A shard's version of a collection; None if it does not have it.

@@ -6,6 +6,7 @@ use super::restored;
 use crate::catalog::cache;
 use crate::catalog::cluster::identity::cluster_id;
 use crate::catalog::collections::layout;
+use crate::migration::follow::Holders;
 use crate::migration::names;
 use crate::migration::shard::{RECOVERY, ShardSession};
 use crate::pg::error::Result;
@@ -48,13 +49,22 @@ pub(super) fn settle(id: i64) -> Result<()> {
     loop {
         let row = transaction::run(|| resharding::get(id))?;
         match next_action(row.state) {
-            Action::Abort => transaction::run(|| {
-                if restored::complete(&row)? {
-                    return Ok(());
+            Action::Abort => {
+                // The sessions exclude writers until the transaction has ended.
+                let mut holders = Holders::default();
+                let ended = transaction::run(|| {
+                    if restored::complete(&row, &mut holders)? {
+                        return Ok(());
+                    }
+                    resharding::set_error(id, "the process that copied the collection ended unexpectedly")?;
+                    resharding::advance(id, State::Running, State::Aborted).map(drop)
+                });
+                if ended.is_err() {
+                    // Nobody goes on with it, so its captures need not grow while a shard is awaited.
+                    let _ = clean_shards(id);
                 }
-                resharding::set_error(id, "the process that copied the collection ended unexpectedly")?;
-                resharding::advance(id, State::Running, State::Aborted).map(drop)
-            })?,
+                ended?;
+            }
             Action::RemoveCopy | Action::RemoveTables => {
                 clean(&row)?;
                 fault::point("reshard.cleaned")?;
@@ -65,22 +75,28 @@ pub(super) fn settle(id: i64) -> Result<()> {
     }
 }
 
-/// Removes what a change has left on all shards. If one cannot be cleaned, the others are cleaned nevertheless, and an error is returned.
+/// Removes what a change has left.
 fn clean(row: &Resharding) -> Result<()> {
-    let mut result = Ok(());
-    let application = names::application(transaction::run(cluster_id)?, row.id);
-    for shard in transaction::run(cache::shards)?.values() {
-        let cleaned = transaction::guarded(|| {
-            let mut session = transaction::run(|| ShardSession::open(shard, RECOVERY))?;
-            clean_shard(&mut session, row.id, &application)
-        });
-        result = result.and(cleaned);
-    }
+    let cleaned = clean_shards(row.id);
     if row.state == State::Aborted {
         transaction::run(|| {
             restored::check_droppable(row)?;
             layout::drop_copy(row.copy_id, &row.copy)
         })?;
+    }
+    cleaned
+}
+
+/// Removes captures and tables on all shards. If one cannot be cleaned, the others are cleaned nevertheless, and an error is returned.
+fn clean_shards(id: i64) -> Result<()> {
+    let mut result = Ok(());
+    let application = names::application(transaction::run(cluster_id)?, id);
+    for shard in transaction::run(cache::shards)?.values() {
+        let cleaned = transaction::guarded(|| {
+            let mut session = transaction::run(|| ShardSession::open(shard, RECOVERY))?;
+            clean_shard(&mut session, id, &application)
+        });
+        result = result.and(cleaned);
     }
     result
 }

@@ -28,6 +28,7 @@ use crate::storage::lock::{self, Tag};
 use crate::store;
 use crate::store::collections::Identified;
 use crate::store::grants::{Grant, Level};
+use crate::store::resharding::{self, Resharding};
 use crate::store::zone_ranges::StoredRange;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::State;
@@ -262,20 +263,24 @@ fn catalog(
             }
         }
     }
-    keep_copies(&mut found);
+    keep_copies(&mut found, &resharding::unfinished()?);
     Ok(found)
 }
 
 /// If tables of a collection are missing and the catalog does not know a later table, the router may have lost a change of layout. Then the
 /// unknown table may have the collection's only documents, and the missing ones have no repair. A shard that does not answer may have such
 /// a table.
-fn keep_copies(found: &mut [Finding]) {
+fn keep_copies(found: &mut [Finding], changes: &[Resharding]) {
     const MISSING: &str = "MissingLocalCollection";
     let number =
         |one: &Finding| names::collection_of(names::unqualified(one.details.get("relation").and_then(Json::as_str)?));
     let Some(first) = found.iter().filter(|one| one.kind == MISSING).filter_map(number).min() else { return };
     let is_unknown = |one: &Finding| one.kind == MISPLACED && one.namespace.is_none() && number(one) > Some(first);
-    let why = if found.iter().any(is_unknown) {
+    let is_changed =
+        |one: &Finding| one.kind == MISSING && changes.iter().any(|change| Some(change.collection) == number(one));
+    let why = if found.iter().any(is_changed) {
+        "a change of the collection's layout has not ended: docshard.resharding shows why"
+    } else if found.iter().any(is_unknown) {
         "the router may have lost a change of a collection's layout, and the table that the catalog does not know may have its only \
          documents: connect to the router's previous server, or copy them"
     } else if found.iter().any(|one| one.kind == UNREACHABLE) {

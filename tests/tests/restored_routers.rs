@@ -551,9 +551,14 @@ fn what_a_recipient_has_prepared_is_in_doubt_if_the_donor_has_gone_on() {
 }
 
 /// The backup is from the moment at which a change of layout reached the fault point, and the lost router has decided it since: the copy has
-/// the only documents.
-fn restored_in_a_change(statement: String, point: &str) -> Cluster {
-    let mut cluster = cluster(2);
+/// the only documents. Then the lost router executes `later`, and `before` happens before the restored one takes over.
+fn restored_after_a_change(
+    mut cluster: Cluster,
+    statement: String,
+    point: &str,
+    later: &[String],
+    before: impl FnOnce(&mut Cluster),
+) -> Cluster {
     cluster.router.arm(point, Fault::Pause);
     let mut client = cluster.router.client();
     let changing = std::thread::spawn(move || client.execute(&statement, &[]));
@@ -561,9 +566,25 @@ fn restored_in_a_change(statement: String, point: &str) -> Cluster {
     let backup = cluster.router.backup();
     cluster.router.release(point);
     changing.join().expect("it ends").expect("it is decided");
+    later.iter().for_each(|sql| drop(cluster.router.psql(sql)));
+    before(&mut cluster);
     cluster.router.restore(backup);
+    cluster
+}
+
+fn restored_in_a_change(statement: String, point: &str) -> Cluster {
+    let cluster = restored_after_a_change(cluster(2), statement, point, &[], |_| ());
     take_over(&cluster);
     cluster
+}
+
+/// Waits until recovery has stored an error of a change that contains this text.
+fn await_error(cluster: &Cluster, text: &str) {
+    let error = "SELECT coalesce(error, '') FROM docshard.resharding WHERE state = 'running'";
+    wait_until("it is looked at", PATIENCE, || {
+        recover(cluster);
+        cluster.router.value::<String>(error).contains(text)
+    });
 }
 
 fn assert_completed(cluster: &Cluster) {
@@ -596,21 +617,83 @@ fn a_change_of_layout_of_which_the_backup_has_its_own_part_is_completed() {
     assert!(own > 0, "the router has documents of the new layout");
 }
 
+/// The lost router has moved a chunk of the new layout since: the versions of both shards are those of the move.
+#[test]
+fn a_change_of_layout_whose_chunks_have_moved_since_is_completed_with_the_moves() {
+    let cluster = cluster(2);
+    cluster
+        .router
+        .psql("SELECT docshard.add_shard_to_zone('shard0', 'low'), docshard.add_shard_to_zone('shard1', 'high')");
+    let reshard = format!(
+        "SELECT docshard.reshard_collection('{NS}', '{{\"_id\": 1}}', '{{\"zones\": [\
+         {{\"zone\": \"low\", \"min\": {{\"_id\": {{\"$minKey\": 1}}}}, \"max\": {{\"_id\": 2}}}}, \
+         {{\"zone\": \"high\", \"min\": {{\"_id\": 2}}, \"max\": {{\"_id\": {{\"$maxKey\": 1}}}}}}]}}')"
+    );
+    let moved = format!("SELECT docshard.move_chunk('{NS}', '{{\"_id\": 1}}', 'shard1')");
+    let cluster = restored_after_a_change(cluster, reshard, "reshard.verified", &[moved], |_| ());
+    take_over(&cluster);
+    assert_completed(&cluster);
+}
+
+/// While the shard with the only documents does not answer, nothing is aborted or dropped.
+#[test]
+fn a_change_of_layout_waits_for_a_shard_that_may_have_the_only_documents() {
+    let unshard = format!("SELECT docshard.unshard_collection('{NS}', 'shard1')");
+    let mut cluster =
+        restored_after_a_change(cluster(2), unshard, "reshard.verified", &[], |cluster| cluster.shards[1].stop());
+    cluster.router.psql("SELECT docshard.take_over_cluster('{\"force\": true}')");
+    await_error(&cluster, "shards shard1 do not answer");
+    let abort = format!("SELECT docshard.abort_reshard_collection('{NS}')");
+    let refused = cluster.router.client().execute(&abort, &[]).expect_err("the shard may have the documents");
+    assert!(refused.as_db_error().is_some_and(|error| error.message().contains("do not answer")), "{refused:?}");
+    cluster.shards[1].start();
+    assert_completed(&cluster);
+}
+
+/// The donor has committed the decision, and the recipient has not: only the missing table shows it.
+#[test]
+fn a_change_of_layout_that_only_a_donor_shows_is_completed() {
+    let mut cluster = cluster(2);
+    cluster.router.arm("reshard.verified", Fault::Pause);
+    let mut client = cluster.router.client();
+    let unshard = format!("SELECT docshard.unshard_collection('{NS}', 'shard1')");
+    let changing = std::thread::spawn(move || client.execute(&unshard, &[]));
+    cluster.router.await_fault("reshard.verified");
+    let backup = cluster.router.backup();
+    cluster.router.arm("decide.prepared", Fault::Pause);
+    cluster.router.release("reshard.verified");
+    cluster.router.await_fault("decide.prepared");
+    cluster.router.kill9();
+    drop(changing.join());
+    end_prepared("COMMIT", &cluster.shards[0]);
+    cluster.router.restore(backup);
+    take_over(&cluster);
+    assert_completed(&cluster);
+}
+
 /// The router has the whole copy, which is as old as the backup, and the former table is gone.
 #[test]
 fn a_copy_on_the_router_is_not_dropped_when_the_former_table_is_gone() {
     let unshard = format!("SELECT docshard.unshard_collection('{NS}', 'local')");
     let cluster = restored_in_a_change(unshard, "reshard.verified");
-    let error = "SELECT coalesce(error, '') FROM docshard.resharding WHERE state = 'running'";
-    wait_until("it is looked at", PATIENCE, || {
-        recover(&cluster);
-        cluster.router.value::<String>(error).contains("have dropped the former table")
-    });
+    await_error(&cluster, "have dropped the former table");
     let abort = format!("SELECT docshard.abort_reshard_collection('{NS}')");
     let refused = cluster.router.client().execute(&abort, &[]).expect_err("it is decided");
     assert!(refused.as_db_error().is_some_and(|error| error.message().contains("another router")), "{refused:?}");
     recover(&cluster);
     assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard_data.c2"), 6);
+    // What statements say does not lead to an empty table.
+    let query = format!("SELECT docshard.count_documents('{NS}')");
+    let refused = cluster.router.client().query(&query, &[]).expect_err("the table is gone");
+    let hint = refused.as_db_error().and_then(|error| error.hint()).unwrap_or_default();
+    assert!(hint.contains("docshard.resharding"), "{refused:?}");
+    assert_eq!(
+        cluster.router.psql("SELECT kind FROM docshard.check_metadata_consistency() WHERE repair LIKE '%adopt%'"),
+        ""
+    );
+    // An administrator takes it as it is.
+    cluster.router.psql(&format!("SELECT docshard.commit_reshard_collection('{NS}')"));
+    assert_completed(&cluster);
 }
 
 /// The router itself has a part of the copy, which is as old as the backup: it cannot be completed, and nothing may be dropped.
@@ -627,11 +710,7 @@ fn a_change_of_layout_that_the_backup_has_only_a_part_of_is_left_to_the_administ
     let documents = || cluster.shards.iter().map(stored).sum::<i64>();
     let before = documents();
     assert!(before > 0, "the shards have documents of the new layout");
-    let error = "SELECT coalesce(error, '') FROM docshard.resharding WHERE state = 'running'";
-    wait_until("it is looked at", PATIENCE, || {
-        recover(&cluster);
-        cluster.router.value::<String>(error).contains("another router has decided")
-    });
+    await_error(&cluster, "another router has decided");
     let abort = format!("SELECT docshard.abort_reshard_collection('{NS}')");
     let refused = cluster.router.client().execute(&abort, &[]).expect_err("it is decided");
     assert!(refused.as_db_error().is_some_and(|error| error.message().contains("another router")), "{refused:?}");

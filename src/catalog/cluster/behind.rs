@@ -22,7 +22,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::security::user;
 use crate::pg::server::sleep_ms;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
-use crate::store::{collections, migrations, placements, transactions};
+use crate::store::{collections, migrations, placements, resharding, transactions};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::sqlstate;
 use docshard_core::error::{Kind, error};
@@ -194,6 +194,13 @@ fn explain(shard: &str, behind: &[Behind]) -> Result<(String, String)> {
     let Some(missing) = behind.iter().filter(|one| one.found.is_none()).map(|one| one.collection).min() else {
         return Ok((describe(shard, behind), hint(shard)));
     };
+    let changes = user::as_extension_owner(|| {
+        let _snapshot = ActiveSnapshot::latest();
+        resharding::unfinished()
+    })?;
+    if changes.iter().any(|change| change.collection == missing) {
+        return Ok((describe(shard, behind), HINT_UNENDED_LAYOUT.to_owned()));
+    }
     let Unknown { tables, silent } = unknown_tables(missing)?;
     if !tables.is_empty() {
         let start = format!(
@@ -212,6 +219,9 @@ fn explain(shard: &str, behind: &[Behind]) -> Result<(String, String)> {
     }
     Ok((describe(shard, behind), hint(shard)))
 }
+
+const HINT_UNENDED_LAYOUT: &str = "A change of the collection's layout has not ended, which the router's previous server may have decided. \
+     docshard.resharding shows why.";
 
 const HINT_LOST_LAYOUT: &str = "The router was probably promoted from an asynchronous standby, or restored from a backup, and lacks a change of the \
      collection's layout. Nothing is deleted. Connect to its previous server if that can still come back. Otherwise the documents are in the tables \

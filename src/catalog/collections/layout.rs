@@ -283,14 +283,10 @@ fn rename_copy(of: i32, copy: i32, namespace: &str) -> Result<()> {
     collections::rename(copy, namespace)
 }
 
-/// Completes [`replace`] in the catalog after the shards have done their parts and the router's part was lost. `versions` are those of the
-/// copy at the shards. The caller has locked the collection's row. `keeps_key`: false if the copy has another shard key; then the zones'
+/// Completes [`replace`] in the catalog after the shards have done their parts and the router's part was lost. The versions and chunks stay
+/// as they were before. The caller has locked the collection's row. `keeps_key`: false if the copy has another shard key; then the zones'
 /// ranges are deleted.
-pub fn take_name(of: i32, copy: i32, namespace: &str, keeps_key: bool, versions: &[(ShardId, i64)]) -> Result<()> {
-    for (shard, version) in versions {
-        collections::raise_version(copy, *version)?;
-        placements::set_version(copy, &[*shard], *version)?;
-    }
+pub fn take_name(of: i32, copy: i32, namespace: &str, keeps_key: bool) -> Result<()> {
     pending_drops::drop_everywhere(&placements::shards(of)?, Dropped::Collection(of), namespace)?;
     rename_copy(of, copy, namespace)?;
     if !keeps_key {
