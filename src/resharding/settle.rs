@@ -14,10 +14,12 @@ use crate::pg::{fault, transaction};
 use crate::shard::leftovers;
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::resharding::{self, Resharding};
+use crate::store::{collections, placements};
 use docshard_core::cluster::resharding::{Action, State, next_action};
 use docshard_core::error::{Kind, bail};
 use docshard_core::routing::protocol::Call;
-use docshard_core::routing::protocol::shard_tables::{DeleteCaptures, ReadMoveTables};
+use docshard_core::routing::protocol::shard_tables::{DeleteCaptures, HoldPlacement, ReadMoveTables, ReadPlacements};
+use docshard_core::routing::protocol::table::DropTable;
 
 /// Ends every change without a living coordinator; returns how many could not be ended because a shard is unreachable: the error is in
 /// their rows. Must be called outside any transaction.
@@ -79,12 +81,48 @@ pub(super) fn settle(id: i64) -> Result<()> {
 fn clean(row: &Resharding) -> Result<()> {
     let cleaned = clean_shards(row.id);
     if row.state == State::Aborted {
-        transaction::run(|| {
-            restored::check_droppable(row)?;
-            layout::drop_copy(row.copy_id, &row.copy)
-        })?;
+        drop_copy(row)?;
     }
     cleaned
+}
+
+/// Drops the copy of an aborted change.
+///
+/// INVARIANT: a shard drops it only at the version that the catalog knows. Another router's decision, also one that is prepared at the shard,
+/// gives it another version.
+fn drop_copy(row: &Resharding) -> Result<()> {
+    let recipients = transaction::run(|| {
+        restored::check_droppable(row)?;
+        let Some(known) = collections::lock_id(row.copy_id)? else { return Ok(Vec::new()) };
+        let mut recipients = Vec::new();
+        for id in placements::shards(row.copy_id)? {
+            let version = placements::version(row.copy_id, id)?.unwrap_or_default();
+            recipients.push((id, HoldPlacement { collection: row.copy_id, token: known.token, version }));
+        }
+        Ok(recipients)
+    })?;
+    for (id, known) in recipients {
+        let shard = transaction::run(|| cache::shard(id))?;
+        if !shard.is_local() {
+            drop_table(&mut transaction::run(|| ShardSession::open(&shard, RECOVERY))?, &known)?;
+        }
+    }
+    transaction::run(|| layout::forget_copy(row.copy_id, &row.copy))
+}
+
+/// Drops a shard's table of the copy, unless it does not have it.
+fn drop_table(shard: &mut ShardSession, known: &HoldPlacement) -> Result<()> {
+    let collection = known.collection;
+    shard.execute("BEGIN")?;
+    if known.call(shard)?.is_empty() {
+        let found = ReadPlacements { collection: Some(collection) }.call(shard)?;
+        if found.iter().any(|row| row.token == known.token) {
+            return Err(restored::may_be_decided(&shard.name));
+        }
+    } else {
+        DropTable { collection }.call(shard)?;
+    }
+    shard.execute("COMMIT")
 }
 
 /// Removes captures and tables on all shards. If one cannot be cleaned, the others are cleaned nevertheless, and an error is returned.
