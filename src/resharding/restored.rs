@@ -94,7 +94,7 @@ impl Evidence {
 /// `HostUnreachable` if a shard does not answer; `OperationFailed` if a recipient lacks its part; `ReshardCollectionAborted` if the change was
 /// aborted meanwhile; those of [`change::lock`] and [`follow::follow_in`].
 pub(super) fn complete(row: &Resharding, holders: &mut Holders) -> Result<bool> {
-    if row.state != State::Running {
+    if row.state != State::Running || resharding::is_of_this_server(row.id)? {
         return Ok(false);
     }
     let Some(evidence) = gather(row)? else { return Ok(false) };
@@ -147,6 +147,9 @@ pub(super) fn complete(row: &Resharding, holders: &mut Holders) -> Result<bool> 
 /// # Errors
 /// `OperationFailed` if a shard shows that it has; `HostUnreachable` if a shard does not answer.
 pub(super) fn check_droppable(row: &Resharding) -> Result<()> {
+    if resharding::is_of_this_server(row.id)? {
+        return Ok(());
+    }
     let Some(evidence) = gather(row)? else { return Ok(()) };
     evidence.require_answers(row)?;
     if evidence.shows_decision() {

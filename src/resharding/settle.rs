@@ -3,9 +3,9 @@
 //! The holder of the coordinator's lock may repeat every step: `core::cluster::resharding::next_action` returns the next one.
 
 use super::restored;
-use crate::catalog::cache;
 use crate::catalog::cluster::identity::cluster_id;
 use crate::catalog::collections::layout;
+use crate::catalog::{cache, change};
 use crate::migration::follow::Holders;
 use crate::migration::names;
 use crate::migration::shard::{RECOVERY, ShardSession};
@@ -54,18 +54,15 @@ pub(super) fn settle(id: i64) -> Result<()> {
             Action::Abort => {
                 // The sessions exclude writers until the transaction has ended.
                 let mut holders = Holders::default();
-                let ended = transaction::run(|| {
+                transaction::run(|| {
                     if restored::complete(&row, &mut holders)? {
                         return Ok(());
                     }
                     resharding::set_error(id, "the process that copied the collection ended unexpectedly")?;
+                    // Statements that have waited for the decision go on.
+                    change::touch(row.collection)?;
                     resharding::advance(id, State::Running, State::Aborted).map(drop)
-                });
-                if ended.is_err() {
-                    // Nobody goes on with it, so its captures need not grow while a shard is awaited.
-                    let _ = clean_shards(id);
-                }
-                ended?;
+                })?;
             }
             Action::RemoveCopy | Action::RemoveTables => {
                 clean(&row)?;

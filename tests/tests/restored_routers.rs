@@ -587,11 +587,15 @@ fn await_error(cluster: &Cluster, text: &str) {
     });
 }
 
-fn assert_completed(cluster: &Cluster) {
+fn await_completion(cluster: &Cluster) {
     wait_until("the change is completed", PATIENCE, || {
         recover(cluster);
         cluster.router.value::<i64>("SELECT count(*) FROM docshard.resharding WHERE state <> 'done'") == 0
     });
+}
+
+fn assert_completed(cluster: &Cluster) {
+    await_completion(cluster);
     assert_eq!(count(cluster), 6);
     cluster.router.psql(&insert(103));
     let checked: Value = cluster.router.value(&format!("SELECT docshard.check_collection('{NS}')"));
@@ -633,6 +637,26 @@ fn a_change_of_layout_whose_chunks_have_moved_since_is_completed_with_the_moves(
     let cluster = restored_after_a_change(cluster, reshard, "reshard.verified", &[moved], |_| ());
     take_over(&cluster);
     assert_completed(&cluster);
+}
+
+/// What is written to the former layout would be lost. The router's own database has a part of it.
+#[test]
+fn writes_wait_until_it_is_known_what_a_lost_router_has_decided() {
+    let cluster = cluster(2);
+    cluster.router.psql(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', 'local')"));
+    let unshard = format!("SELECT docshard.unshard_collection('{NS}', 'shard1')");
+    let mut cluster =
+        restored_after_a_change(cluster, unshard, "reshard.verified", &[], |cluster| cluster.shards[1].stop());
+    cluster.router.psql("SELECT docshard.take_over_cluster('{\"force\": true}')");
+    let refused = cluster.router.client().execute(&insert(103), &[]).expect_err("the shard may have the documents");
+    let hint = refused.as_db_error().and_then(|error| error.hint()).unwrap_or_default();
+    assert!(hint.contains("docshard.resharding"), "{refused:?}");
+    let mut writer = cluster.router.client();
+    let writing = std::thread::spawn(move || writer.execute(&insert(104), &[]));
+    cluster.shards[1].start();
+    await_completion(&cluster);
+    let waited = writing.join().expect("it ends");
+    assert_eq!(count(&cluster), 6 + i64::from(waited.is_ok()), "{waited:?}");
 }
 
 /// While the shard with the only documents does not answer, nothing is aborted or dropped.
