@@ -54,25 +54,25 @@ pub struct Holders(Placings);
 /// Like [`follow_in`], in a transaction of its own.
 pub(super) fn follow(namespace: &str) -> Result<Option<Json>> {
     let mut holders = Holders::default();
-    transaction::run(|| follow_in(namespace, &mut holders))
+    transaction::run(|| follow_in(namespace, None, &mut holders))
 }
 
 /// Makes the catalog follow the shards in a collection; returns what has changed. None if no shard is ahead. Runs in the caller's
-/// transaction; `holders` must live until it has ended.
+/// transaction; `holders` must live until it has ended. The shard `lost` is being removed, and is not asked; it may have moved chunks, too.
 ///
 /// # Errors
 /// `IllegalOperation` if the shards do not prove which ranges they have; `HostUnreachable` if a shard does not answer; `LockTimeout` while
 /// prepared transactions or writers hold the collection; `NotWritablePrimary`, `NotPrimaryOrSecondary` at a copy of the router.
-pub fn follow_in(namespace: &str, holders: &mut Holders) -> Result<Option<Json>> {
+pub fn follow_in(namespace: &str, lost: Option<ShardId>, holders: &mut Holders) -> Result<Option<Json>> {
     let locked = move_exclusion::lock(namespace)?;
     change::refuse_while_building(locked.id, namespace)?;
     let collection = cache::get(namespace)?;
-    holders.0 = find_holders(&collection)?;
+    holders.0 = find_holders(&collection, lost)?;
     let holders = &mut holders.0;
     if holders.values().all(|holder| !holder.is_ahead) {
         return Ok(None);
     }
-    let changed = find_owners(&collection, holders)?;
+    let changed = find_owners(&collection, lost, holders)?;
     let newest = holders.values().map(|holder| holder.version).max().unwrap_or_default();
     let last = locked.version;
     collections::raise_version(locked.id, newest)?;
@@ -90,12 +90,13 @@ pub fn follow_in(namespace: &str, holders: &mut Holders) -> Result<Option<Json>>
 }
 
 /// The shards that have the collection, with its version there. Their writers are excluded.
-fn find_holders(collection: &Collection) -> Result<Placings> {
+fn find_holders(collection: &Collection, lost: Option<ShardId>) -> Result<Placings> {
     let shards = cache::shards()?;
-    require_kept(shards.values().map(|shard| &**shard))?;
+    let asked = || shards.iter().filter(|(id, _)| Some(**id) != lost);
+    require_kept(asked().map(|(_, shard)| &**shard))?;
     let known: Vec<String> = shards.values().filter_map(|shard| Some(shard.server.as_ref()?.name.clone())).collect();
     let mut holders = Placings::new();
-    for (id, shard) in shards.iter() {
+    for (id, shard) in asked() {
         let mut session = ShardSession::open(shard, RECOVERY)?;
         session.execute("BEGIN ISOLATION LEVEL READ COMMITTED")?;
         require_known(&mut session, &known)?;
@@ -169,9 +170,14 @@ pub const HOW_TO_END: &str = "Look for documents of the chunk's range on all sha
 
 /// The chunks that have another owner now, or several, with their parts.
 /// Errors: `IllegalOperation`, with the ranges in which shards contradict each other.
-fn find_owners(collection: &Collection, holders: &mut Placings) -> Result<Vec<(Chunk, Vec<Chunk>)>> {
-    let ahead: Vec<ShardId> = holders.iter().filter(|(_, holder)| holder.is_ahead).map(|(id, _)| *id).collect();
+fn find_owners(
+    collection: &Collection,
+    lost: Option<ShardId>,
+    holders: &mut Placings,
+) -> Result<Vec<(Chunk, Vec<Chunk>)>> {
+    let mut ahead: Vec<ShardId> = holders.iter().filter(|(_, holder)| holder.is_ahead).map(|(id, _)| *id).collect();
     require_unsharded(collection, holders, &ahead)?;
+    ahead.extend(lost);
     let mut division = Division::new(holders.keys().copied().collect(), ahead, MAX_PARTS);
     let (mut changed, mut contradictions, mut more) = (Vec::new(), Vec::new(), 0);
     let name =

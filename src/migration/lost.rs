@@ -20,6 +20,7 @@ use crate::pg::server;
 use crate::remote::{Session, hung};
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::{collections, databases};
+use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::{Found, State};
 use docshard_core::error::{Kind, error};
 use docshard_core::routing::protocol::Call;
@@ -47,11 +48,11 @@ pub fn announce(name: &str) -> Result<Json> {
     }))
 }
 
-/// Removes a lost shard.
+/// Removes a lost shard. `end_changes`: ends what may depend on what the shard has, before it is removed.
 ///
 /// # Errors
 /// Those of [`announce`]; `BadValue` for an invalid token; `ConflictingOperationInProgress`; errors of the other shards.
-pub fn remove(name: &str, token: &str) -> Result<Json> {
+pub fn remove(name: &str, token: &str, end_changes: impl FnOnce(ShardId) -> Result<()>) -> Result<Json> {
     if server::in_transaction_block() {
         let message = "a lost shard cannot be removed inside a transaction block";
         return Err(Error::new(Kind::OperationNotSupportedInTransaction, message));
@@ -59,6 +60,7 @@ pub fn remove(name: &str, token: &str) -> Result<Json> {
     let shard = begin_removal(name)?;
     lost::check_token(&shard, token)?;
     check_lost(&shard)?;
+    end_changes(shard.id)?;
     let heirs = lost::heirs(shard.id)?;
     let namespaces = collections::on_or_moving_to(shard.id)?;
     for namespace in &namespaces {

@@ -264,14 +264,14 @@ pub fn abort(ns: &str, command: Option<&str>) -> Result<Json> {
     Err(error!(Kind::ReshardCollectionCommitted, "{} of {ns} has been decided", change.command))
 }
 
-/// Lets the change of a collection's layout block writers for as long as it takes. `command`: see [`running`].
+/// Lets the change of a collection's layout block writers for as long as it takes. A change that another server has begun, and may have
+/// decided, is completed with the router's own part as it is. `command`: see [`running`].
 pub fn commit(ns: &str, command: Option<&str>) -> Result<Json> {
     let change = running(ns, command)?;
-    ensure!(
-        store::resharding::set_commit_now(change.id)?,
-        Kind::NoSuchReshardCollection,
-        "{} of {ns} has ended",
-        change.command
-    );
+    let set = match store::resharding::is_of_this_server(change.id)? {
+        true => store::resharding::set_commit_now(change.id)?,
+        false => store::resharding::accept(change.id)?,
+    };
+    ensure!(set, Kind::NoSuchReshardCollection, "{} of {ns} has ended", change.command);
     Ok(json!({"ok": 1}))
 }

@@ -10,6 +10,7 @@ use crate::migration::{MOVE_PRIMARY, MoveRequest, jobs, lost};
 use crate::pg::error::{Error, Result};
 use crate::pg::process;
 use crate::pg::server;
+use crate::resharding;
 use docshard_core::error::{Kind, bail, ensure, error};
 use serde_json::{Value as Json, json};
 
@@ -40,7 +41,7 @@ pub fn remove(name: &str, options: &Arguments<'_>) -> Result<Json> {
     if options.flag("lost") {
         let answered = match options.text("token") {
             None => lost::announce(name)?,
-            Some(token) => lost::remove(name, token)?,
+            Some(token) => lost::remove(name, token, resharding::end_without)?,
         };
         process::wake_at_commit();
         return Ok(answered);

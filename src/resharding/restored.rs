@@ -20,6 +20,7 @@ use crate::migration::shard::{RECOVERY, ShardSession};
 use crate::pg::error::{Error, Result};
 use crate::store::resharding::{self, Resharding};
 use crate::store::{collections, placements};
+use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::resharding::State;
 use docshard_core::error::{Kind, error};
 use docshard_core::routing::protocol::Call;
@@ -33,10 +34,12 @@ struct Evidence {
     newer: Vec<(String, i64)>,
     /// recipients without the copy
     without_copy: Vec<String>,
+    /// the number of recipients besides the router that have it
+    copies: usize,
     /// the router's own part may lack documents
     is_own_doubtful: bool,
-    /// the number of recipients that have the copy
-    copies: usize,
+    /// the router's own database is the only recipient
+    is_own_alone: bool,
     /// donors that have dropped the collection's table
     without_table: Vec<String>,
     /// donors and recipients that do not answer
@@ -55,9 +58,9 @@ enum Shown {
 }
 
 impl Evidence {
-    /// True if the change was decided, and documents are left. If no recipient has the copy, the lost router has dropped it later.
+    /// True if the change was decided, and the copy is still there. If no shard has it, the lost router has dropped it later.
     fn shows_decision(&self) -> bool {
-        !self.newer.is_empty() || !self.without_table.is_empty() && self.copies > 0
+        !self.newer.is_empty() || !self.without_table.is_empty() && (self.copies > 0 || self.is_own_alone)
     }
 
     /// Refuses while a shard may still show that the change was decided.
@@ -88,16 +91,17 @@ impl Evidence {
 }
 
 /// Completes the catalog's part of a change if shards show that it is decided. False if they show that it is not. Runs in the caller's
-/// transaction; `holders` are sessions that must live until it ends. The session holds the coordinator's lock.
+/// transaction; `holders` are sessions that must live until it ends. The session holds the coordinator's lock. The shard `lost` is being removed,
+/// and is not asked.
 ///
 /// # Errors
 /// `HostUnreachable` if a shard does not answer; `OperationFailed` if a recipient lacks its part; `ReshardCollectionAborted` if the change was
 /// aborted meanwhile; those of [`change::lock`] and [`follow::follow_in`].
-pub(super) fn complete(row: &Resharding, holders: &mut Holders) -> Result<bool> {
+pub(super) fn complete(row: &Resharding, lost: Option<ShardId>, holders: &mut Holders) -> Result<bool> {
     if row.state != State::Running || resharding::is_of_this_server(row.id)? {
         return Ok(false);
     }
-    let Some(evidence) = gather(row)? else { return Ok(false) };
+    let Some(evidence) = gather(row, lost)? else { return Ok(false) };
     evidence.require_answers(row)?;
     if !evidence.shows_decision() {
         return Ok(false);
@@ -115,7 +119,7 @@ pub(super) fn complete(row: &Resharding, holders: &mut Holders) -> Result<bool> 
             "Nothing is dropped. A shard, or the router itself, was restored or promoted from a standby: restore it to a later time.",
         ));
     }
-    if evidence.is_own_doubtful && !resharding::may_stall(row.id)? {
+    if evidence.is_own_doubtful && !resharding::is_accepted(row.id)? {
         return Err(error!(
             Kind::OperationFailed,
             "another router has decided {} of {}: {}, but the last documents of the router's own part may be missing",
@@ -129,7 +133,7 @@ pub(super) fn complete(row: &Resharding, holders: &mut Holders) -> Result<bool> 
         ));
     }
     change::lock(&row.namespace)?;
-    layout::take_name(row.collection, row.copy_id, &row.namespace, row.keeps_key)?;
+    layout::take_name(row.collection, row.copy_id, &row.namespace, row.keeps_key, lost)?;
     if !resharding::advance(row.id, State::Running, State::Committed)? {
         return Err(error!(
             Kind::ReshardCollectionAborted,
@@ -138,19 +142,20 @@ pub(super) fn complete(row: &Resharding, holders: &mut Holders) -> Result<bool> 
     }
     let details = json!({"resharding": row.id, "decidedBy": "a former router"});
     change::log(&format!("{}.end", row.command), Some(&row.namespace), &details)?;
-    follow::follow_in(&row.namespace, holders)?;
+    follow::follow_in(&row.namespace, lost, holders)?;
     Ok(true)
 }
 
-/// Refuses to drop a copy if it may have become the collection. Runs in the caller's transaction.
+/// Refuses to drop a copy if it may have become the collection. False if the router's own part must stay: the lost router has gone on after its
+/// decision, so nobody knows whether its documents are elsewhere. Runs in the caller's transaction.
 ///
 /// # Errors
 /// `OperationFailed` if a shard shows that it has; `HostUnreachable` if a shard does not answer.
-pub(super) fn check_droppable(row: &Resharding) -> Result<()> {
+pub(super) fn check_droppable(row: &Resharding) -> Result<bool> {
     if resharding::is_of_this_server(row.id)? {
-        return Ok(());
+        return Ok(true);
     }
-    let Some(evidence) = gather(row)? else { return Ok(()) };
+    let Some(evidence) = gather(row, None)? else { return Ok(true) };
     evidence.require_answers(row)?;
     if evidence.shows_decision() {
         return Err(error!(
@@ -164,19 +169,20 @@ pub(super) fn check_droppable(row: &Resharding) -> Result<()> {
             "Nothing is dropped. Restore the router to another time, or copy the documents from the shards' tables.",
         ));
     }
-    Ok(())
+    Ok(evidence.without_table.is_empty())
 }
 
 /// Locks the copy's row, and asks all donors and recipients; None if there is no copy.
-fn gather(row: &Resharding) -> Result<Option<Evidence>> {
+fn gather(row: &Resharding, lost: Option<ShardId>) -> Result<Option<Evidence>> {
     let Some(known) = collections::lock_id(row.copy_id)? else { return Ok(None) };
     let mut evidence = Evidence::default();
     let mut own = None;
-    for id in placements::shards(row.copy_id)? {
+    let recipients = placements::shards(row.copy_id)?;
+    for id in recipients.iter().copied().filter(|id| Some(*id) != lost) {
         let shard = cache::shard(id)?;
         if shard.is_local() {
             own = own_version(&shard, row.copy_id, known.token)?;
-            evidence.copies += usize::from(own.is_some());
+            evidence.is_own_alone = recipients.len() == 1;
             continue;
         }
         match look(&shard, row.copy_id, known.token)? {
@@ -195,7 +201,7 @@ fn gather(row: &Resharding) -> Result<Option<Evidence>> {
         for id in placements::shards(row.collection)? {
             let shard = cache::shard(id)?;
             // The router's own table is dropped by the decision that was lost.
-            if shard.is_local() {
+            if shard.is_local() || Some(id) == lost {
                 continue;
             }
             match look(&shard, row.collection, collection.token)? {

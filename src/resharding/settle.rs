@@ -15,8 +15,9 @@ use crate::shard::leftovers;
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::resharding::{self, Resharding};
 use crate::store::{collections, placements};
+use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::resharding::{Action, State, next_action};
-use docshard_core::error::{Kind, bail};
+use docshard_core::error::{Kind, bail, ensure};
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::shard_tables::{DeleteCaptures, HoldPlacement, ReadMoveTables, ReadPlacements};
 use docshard_core::routing::protocol::table::DropTable;
@@ -54,15 +55,7 @@ pub(super) fn settle(id: i64) -> Result<()> {
             Action::Abort => {
                 // The sessions exclude writers until the transaction has ended.
                 let mut holders = Holders::default();
-                transaction::run(|| {
-                    if restored::complete(&row, &mut holders)? {
-                        return Ok(());
-                    }
-                    resharding::set_error(id, "the process that copied the collection ended unexpectedly")?;
-                    // Statements that have waited for the decision go on.
-                    change::touch(row.collection)?;
-                    resharding::advance(id, State::Running, State::Aborted).map(drop)
-                })?;
+                transaction::run(|| complete_or_abort(&row, None, &mut holders))?;
             }
             Action::RemoveCopy | Action::RemoveTables => {
                 clean(&row)?;
@@ -72,6 +65,41 @@ pub(super) fn settle(id: i64) -> Result<()> {
             Action::Nothing => return Ok(()),
         }
     }
+}
+
+/// Completes a change that shards show to be decided, or else aborts it, in the catalog.
+fn complete_or_abort(row: &Resharding, lost: Option<ShardId>, holders: &mut Holders) -> Result<()> {
+    if restored::complete(row, lost, holders)? {
+        return Ok(());
+    }
+    resharding::set_error(row.id, "the process that copied the collection ended unexpectedly")?;
+    // Statements that have waited for the decision go on.
+    change::touch(row.collection)?;
+    resharding::advance(row.id, State::Running, State::Aborted).map(drop)
+}
+
+/// Completes or aborts the changes that another server may have decided, and in which a lost shard has a part, by what the other shards show.
+/// Runs in the transaction that removes the shard, before anything else: afterwards nothing shows the decision.
+///
+/// # Errors
+/// `ConflictingOperationInProgress` if recovery is ending such a change now; those of [`restored::complete`].
+pub fn end_without(lost: ShardId) -> Result<()> {
+    for row in resharding::unfinished()?.into_iter().filter(|row| row.state == State::Running) {
+        let concerns =
+            placements::shards(row.collection)?.contains(&lost) || placements::shards(row.copy_id)?.contains(&lost);
+        if !concerns || resharding::is_of_this_server(row.id)? {
+            continue;
+        }
+        ensure!(
+            lock::try_acquire(Tag::Coordinator(row.id), Mode::Exclusive),
+            Kind::ConflictingOperationInProgress,
+            "{} of {} is being ended; run it again in a moment",
+            row.command,
+            row.namespace
+        );
+        complete_or_abort(&row, Some(lost), &mut Holders::default())?;
+    }
+    Ok(())
 }
 
 /// Removes what a change has left.
@@ -88,15 +116,15 @@ fn clean(row: &Resharding) -> Result<()> {
 /// INVARIANT: a shard drops it only at the version that the catalog knows. Another router's decision, also one that is prepared at the shard,
 /// gives it another version.
 fn drop_copy(row: &Resharding) -> Result<()> {
-    let recipients = transaction::run(|| {
-        restored::check_droppable(row)?;
-        let Some(known) = collections::lock_id(row.copy_id)? else { return Ok(Vec::new()) };
+    let (may_drop_own, recipients) = transaction::run(|| {
+        let may_drop_own = restored::check_droppable(row)?;
+        let Some(known) = collections::lock_id(row.copy_id)? else { return Ok((may_drop_own, Vec::new())) };
         let mut recipients = Vec::new();
         for id in placements::shards(row.copy_id)? {
             let version = placements::version(row.copy_id, id)?.unwrap_or_default();
             recipients.push((id, HoldPlacement { collection: row.copy_id, token: known.token, version }));
         }
-        Ok(recipients)
+        Ok((may_drop_own, recipients))
     })?;
     for (id, known) in recipients {
         let shard = transaction::run(|| cache::shard(id))?;
@@ -104,7 +132,7 @@ fn drop_copy(row: &Resharding) -> Result<()> {
             drop_table(&mut transaction::run(|| ShardSession::open(&shard, RECOVERY))?, &known)?;
         }
     }
-    transaction::run(|| layout::forget_copy(row.copy_id, &row.copy))
+    transaction::run(|| layout::forget_copy(row.copy_id, &row.copy, may_drop_own))
 }
 
 /// Drops a shard's table of the copy, unless it does not have it.

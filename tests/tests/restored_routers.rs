@@ -639,6 +639,33 @@ fn a_change_of_layout_whose_chunks_have_moved_since_is_completed_with_the_moves(
     assert_completed(&cluster);
 }
 
+/// The lost shard had a part of the new layout, and the former one. The surviving part shows the decision, and is kept.
+#[test]
+fn a_lost_shard_does_not_take_the_other_parts_of_a_decided_change_with_it() {
+    let cluster = cluster(2);
+    cluster
+        .router
+        .psql("SELECT docshard.add_shard_to_zone('shard0', 'low'), docshard.add_shard_to_zone('shard1', 'high')");
+    cluster.router.psql(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": {{\"$minKey\": 1}}}}', 'shard1')"));
+    cluster.router.psql(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', 'shard1')"));
+    let reshard = format!(
+        "SELECT docshard.reshard_collection('{NS}', '{{\"_id\": 1}}', '{{\"zones\": [\
+         {{\"zone\": \"low\", \"min\": {{\"_id\": {{\"$minKey\": 1}}}}, \"max\": {{\"_id\": 100}}}}, \
+         {{\"zone\": \"high\", \"min\": {{\"_id\": 100}}, \"max\": {{\"_id\": {{\"$maxKey\": 1}}}}}}]}}')"
+    );
+    let cluster =
+        restored_after_a_change(cluster, reshard, "reshard.verified", &[], |cluster| cluster.shards[1].stop());
+    cluster.router.psql("SELECT docshard.take_over_cluster('{\"force\": true}')");
+    await_error(&cluster, "shards shard1 do not answer");
+    let announced: Value = cluster.router.value("SELECT docshard.remove_shard('shard1', '{\"lost\": true}')::jsonb");
+    let token = announced["token"].as_str().expect("a token");
+    cluster
+        .router
+        .psql(&format!("SELECT docshard.remove_shard('shard1', '{{\"lost\": true, \"token\": \"{token}\"}}')"));
+    await_completion(&cluster);
+    assert_eq!(count(&cluster), 3);
+}
+
 /// What is written to the former layout would be lost. The router's own database has a part of it.
 #[test]
 fn writes_wait_until_it_is_known_what_a_lost_router_has_decided() {
@@ -710,6 +737,38 @@ fn a_change_of_layout_waits_for_the_end_of_prepared_transactions() {
     await_error(&cluster, "has not ended may decide");
     cluster.shards.iter().for_each(|shard| end_prepared("COMMIT", shard));
     assert_completed(&cluster);
+}
+
+/// The lost router has dropped the collection since. Its change is over, and the router's own part is left for the administrator.
+#[test]
+fn a_change_of_layout_of_a_collection_that_was_dropped_since_is_ended() {
+    let reshard = format!("SELECT docshard.reshard_collection('{NS}', '{{\"_id\": \"hashed\"}}')");
+    let dropped = format!("SELECT docshard.drop_collection('{NS}')");
+    let cluster = restored_after_a_change(cluster(2), reshard, "reshard.deciding", &[dropped], |_| ());
+    take_over(&cluster);
+    await_completion(&cluster);
+    assert!(orphans(&cluster).contains("local|docshard_data.c2"), "{}", orphans(&cluster));
+    cluster.router.psql(&format!("SELECT docshard.drop_collection('{NS}')"));
+    cluster.router.psql(&insert(1));
+    assert_eq!(count(&cluster), 1);
+}
+
+/// A request before the failover to let writers wait is not a consent to take the router's own part.
+#[test]
+fn a_copy_on_the_router_needs_a_consent_of_its_own() {
+    let unshard = format!("SELECT docshard.unshard_collection('{NS}', 'local')");
+    let mut cluster = cluster(2);
+    cluster.router.arm("reshard.verified", Fault::Pause);
+    let mut client = cluster.router.client();
+    let changing = std::thread::spawn(move || client.execute(&unshard, &[]));
+    cluster.router.await_fault("reshard.verified");
+    cluster.router.psql(&format!("SELECT docshard.commit_reshard_collection('{NS}')"));
+    let backup = cluster.router.backup();
+    cluster.router.release("reshard.verified");
+    changing.join().expect("it ends").expect("it is decided");
+    cluster.router.restore(backup);
+    take_over(&cluster);
+    await_error(&cluster, "own part may be missing");
 }
 
 /// The router has the whole copy, which is as old as the backup, and the former table is gone.

@@ -261,7 +261,7 @@ pub fn replace(of: &Collection, copy: &Copy, layout: &Layout, version: i64) -> R
     if let Some(ranges) = &layout.zones {
         store_zones(&of.namespace, &layout.key, ranges)?;
     }
-    move_rights(copy.id, &of.namespace)?;
+    move_rights(copy.id, &shards, &of.namespace)?;
     change::touch(copy.id)
 }
 
@@ -285,14 +285,16 @@ fn rename_copy(of: i32, copy: i32, namespace: &str) -> Result<()> {
 
 /// Completes [`replace`] in the catalog after the shards have done their parts and the router's part was lost. The versions and chunks stay
 /// as they were before. The caller has locked the collection's row. `keeps_key`: false if the copy has another shard key; then the zones'
-/// ranges are deleted.
-pub fn take_name(of: i32, copy: i32, namespace: &str, keeps_key: bool) -> Result<()> {
+/// ranges are deleted. The shard `lost` is being removed, and is not asked.
+pub fn take_name(of: i32, copy: i32, namespace: &str, keeps_key: bool, lost: Option<ShardId>) -> Result<()> {
     pending_drops::drop_everywhere(&placements::shards(of)?, Dropped::Collection(of), namespace)?;
     rename_copy(of, copy, namespace)?;
     if !keeps_key {
         zones::forget(namespace)?;
     }
-    move_rights(copy, namespace)?;
+    let mut shards = placements::shards(copy)?;
+    shards.retain(|shard| Some(*shard) != lost);
+    move_rights(copy, &shards, namespace)?;
     change::touch(copy)
 }
 
@@ -310,14 +312,15 @@ fn store_zones(namespace: &str, key: &KeyPattern, ranges: &[ZoneRange]) -> Resul
     })
 }
 
-/// Deletes a copy that has not become the collection from the catalog, and drops the router's own table of it. Shards have dropped theirs.
-pub fn forget_copy(id: i32, name: &str) -> Result<()> {
+/// Deletes a copy that has not become the collection from the catalog. Shards have dropped their tables of it. `drop_own`: the router's own
+/// table is dropped, too.
+pub fn forget_copy(id: i32, name: &str, drop_own: bool) -> Result<()> {
     if collections::lock_id(id)?.is_none() || collections::namespace(id)?.as_deref() != Some(name) {
         return Ok(());
     }
     for shard in placements::shards(id)? {
         let shard = cache::shard(shard)?;
-        if shard.is_local() {
+        if drop_own && shard.is_local() {
             call_on(&shard, &DropTable { collection: id })?;
         }
     }

@@ -46,14 +46,14 @@ pub fn rename(from: &str, to: &str, drop_target: bool) -> Result<()> {
     store::migrations::rename_of(locked.id, to)?;
     zones::forget(to)?;
     store::zone_ranges::rename(from, to)?;
-    move_rights(locked.id, to)?;
+    move_rights(locked.id, &placements::shards(locked.id)?, to)?;
     foreign_tables::rename(from, to)?;
     change::log("renameCollection", Some(from), &json!({"to": to, "dropTarget": drop_target}))?;
     change::touch(locked.id)
 }
 
-/// Sets the rights of roles on a collection's tables to those that they have been granted on its new name.
-pub(super) fn move_rights(collection: i32, namespace: &str) -> Result<()> {
+/// Sets the rights of roles on a collection's tables at shards to those that they have been granted on its new name.
+pub(super) fn move_rights(collection: i32, shards: &[ShardId], namespace: &str) -> Result<()> {
     store::grants::lock_shared()?;
     let granted = grants::all()?;
     let (readers, writers) = grants::of_collection(&granted, namespace);
@@ -61,5 +61,5 @@ pub(super) fn move_rights(collection: i32, namespace: &str) -> Result<()> {
     others.dedup();
     others.retain(|name| !readers.contains(name) && !writers.contains(name));
     let access = SetAccess { collection, readers: &readers, writers: &writers, others: &others };
-    call_on_all(&placements::shards(collection)?, &access)
+    call_on_all(shards, &access)
 }
