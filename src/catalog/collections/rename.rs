@@ -11,6 +11,7 @@ use crate::catalog::collections::collection::drop_but_zones;
 use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
 use crate::store::{self, collections, placements};
+use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::{Kind, bail};
 use docshard_core::routing::protocol::access::SetAccess;
 use serde_json::json;
