@@ -1,7 +1,8 @@
 //! The kinds of changes, each from end to end, and input for which MongoDB has error codes.
 
-use crate::{NS, check, check_clean, cluster, code, json, key, reshard, run};
+use crate::{NS, check, check_clean, cluster, code, json, key, reshard, run, start};
 use docshard_tests::Cluster;
+use docshard_tests::faults::Fault;
 use serde_json::{Value, json as doc};
 
 #[test]
@@ -242,4 +243,48 @@ fn a_router_without_other_shards_changes_layouts() {
     check_clean(&alone);
     run(&alone, &format!("SELECT docshard.create_index('{NS}', '{{\"n\": 1}}')"));
     check(&alone, 500);
+}
+
+/// A validator checks only what is written after it was set, and some roles may bypass it: documents that it refuses are copied like others.
+#[test]
+fn documents_that_the_validator_refuses_are_copied() {
+    let cluster = cluster(300);
+    let mut client = cluster.router.client();
+    let validator = format!(r#"{{"collMod": "resharded", "validator": {{"n": {{"$exists": true}}}}}}"#);
+    run(&cluster, &format!("SELECT docshard.update_one('{NS}', '{{\"_id\": 1}}', '{{\"$unset\": {{\"n\": 1}}}}')"));
+    run(&cluster, &format!("SELECT docshard.run_command('test', '{validator}')"));
+    for (round, sql) in [
+        reshard(r#"{"u": 1}"#, "{}"),
+        format!("SELECT docshard.compact('{NS}')"),
+        format!("SELECT docshard.unshard_collection('{NS}', 'shard0')"),
+        format!("SELECT docshard.move_collection('{NS}', 'shard1')"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        cluster.router.arm("reshard.cloned", Fault::Pause);
+        let pending = start(&cluster, sql.clone());
+        cluster.router.await_fault("reshard.cloned");
+        // The document comes by the log, too.
+        run(
+            &cluster,
+            &format!(
+                "SELECT docshard.update_one('{NS}', '{{\"_id\": 1}}', '{{\"$set\": {{\"round\": {round}}}}}', \
+                 '{{\"bypassDocumentValidation\": true}}')"
+            ),
+        );
+        cluster.router.release("reshard.cloned");
+        let done = pending.join().expect("a thread").unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+        assert_eq!(done["documents"], 300, "{sql}: {done}");
+        let found =
+            json(&mut client, &format!("SELECT docshard.find_one('{NS}', '{{\"_id\": 1}}')")).expect("it is there");
+        assert_eq!((&found["round"], found.get("n")), (&round.into(), None), "{sql}: {found}");
+        // The copy has the validator.
+        let error = client
+            .query(&format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": 1000, \"k\": 1, \"u\": 1}}')"), &[])
+            .expect_err("a document without n");
+        assert_eq!(code(&error), "MongoDB error 121 (DocumentValidationFailure)", "{sql}: {error:?}");
+    }
+    check(&cluster, 300);
+    check_clean(&cluster);
 }
