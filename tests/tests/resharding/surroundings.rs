@@ -209,6 +209,74 @@ fn large_documents_that_change_are_copied_in_bounded_memory() {
     assert_eq!(n, 100);
 }
 
+/// Documents that fill the free space of a part's pages after the division are packed with it, however large they are.
+#[test]
+fn large_documents_in_the_free_space_of_a_part_are_copied_in_bounded_memory() {
+    let cluster = cluster(1000);
+    let table: String =
+        cluster.router.value(&format!("SELECT \"table\" FROM docshard.collections WHERE namespace = '{NS}'"));
+    run(&cluster, &format!("SELECT docshard.delete_many('{NS}', '{{\"k\": {{\"$gte\": 300, \"$lt\": 900}}}}')"));
+    let (recipient, donor) = (&cluster.shards[0], &cluster.shards[1]);
+    donor.psql(&format!("VACUUM {table}"));
+    cluster.router.arm("reshard.cloning", Fault::Pause);
+    let pending = start(&cluster, format!("SELECT docshard.unshard_collection('{NS}', 'shard0')"));
+    // The recipient has pulled from the first donor, the router.
+    cluster.router.await_fault("reshard.cloning");
+    run(
+        &cluster,
+        &format!(
+            "SELECT docshard.insert_select('{NS}', $$SELECT jsonb_build_object('_id', i, 'k', i, 'n', 0, 'text', \
+             repeat('x', 1500000)) FROM generate_series(300, 399) i$$)"
+        ),
+    );
+    let in_part = format!(
+        "SELECT count(*) FROM {table}, (SELECT max(next_place) AS bound FROM docshard_data.capture_parts) p \
+         WHERE pg_column_size(doc) > 10000 AND split_part(trim('(' FROM ctid::text), ',', 1)::int8 < p.bound >> 16"
+    );
+    assert_eq!(donor.value::<i64>(&in_part), 100);
+    cluster.router.arm("reshard.cloned", Fault::Pause);
+    cluster.router.release("reshard.cloning");
+    cluster.router.await_fault("reshard.cloned");
+    let sessions = "SELECT pid, application_name FROM pg_stat_activity WHERE backend_type = 'client backend'";
+    for node in [recipient, donor] {
+        let sessions = node.client().query(sessions, &[]).expect("sessions");
+        let peaks: Vec<(String, i64)> = sessions.iter().map(|row| (row.get(1), peak_mb(row.get(0)))).collect();
+        println!("{}: {peaks:?}", node.name);
+        assert!(!peaks.is_empty() && peaks.iter().all(|(_, peak)| *peak < 140), "{}: {peaks:?} MiB", node.name);
+    }
+    cluster.router.release("reshard.cloned");
+    pending.join().expect("a thread").expect("the change");
+    check_clean(&cluster);
+    assert_eq!(cluster.router.value::<i64>(&format!("SELECT docshard.count_documents('{NS}')")), 500);
+}
+
+/// A document that changes again and again is copied once a round, not once for each of its changes.
+#[test]
+fn a_large_document_that_changes_often_is_copied_in_few_rounds() {
+    let cluster = cluster(300);
+    run(
+        &cluster,
+        &format!(
+            "SELECT docshard.insert_select('{NS}', \
+             $$SELECT jsonb_build_object('_id', 300, 'k', 300, 'u', 300, 'n', 0, 'text', repeat('x', 1500000))$$)"
+        ),
+    );
+    cluster.router.arm("reshard.cloned", Fault::Pause);
+    let pending = start(&cluster, reshard(r#"{"u": 1}"#, "{}"));
+    cluster.router.await_fault("reshard.cloned");
+    for _ in 0..40 {
+        run(&cluster, &format!("SELECT {}", crate::change(300, r#"{"$inc": {"n": 1}}"#)));
+    }
+    cluster.router.release("reshard.cloned");
+    pending.join().expect("a thread").expect("the change");
+    let rounds: i32 = cluster.router.value("SELECT rounds FROM docshard.resharding");
+    assert!((1..5).contains(&rounds), "{rounds} rounds");
+    let n: i64 = cluster.router.value(&format!("SELECT docshard.count_documents('{NS}', '{{\"n\": 40}}')"));
+    assert_eq!(n, 1);
+    check(&cluster, 301);
+    check_clean(&cluster);
+}
+
 #[test]
 fn many_documents_that_are_no_longer_unique_end_the_change() {
     let cluster = cluster(4000);
