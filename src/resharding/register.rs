@@ -80,6 +80,7 @@ fn enter(request: &Request, locked: &mut Option<i64>) -> Result<Registered> {
         command: &request.command,
         old_key: text(&of.key),
         key: text(&layout.key),
+        request: request.target.number(),
     })?;
     let details = json!({"resharding": id, "key": layout.key.to_json(), "chunks": layout.chunks.len()});
     change::log(&format!("{}.start", request.command), Some(name), &details)?;
