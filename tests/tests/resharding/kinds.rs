@@ -288,3 +288,55 @@ fn documents_that_the_validator_refuses_are_copied() {
     check(&cluster, 300);
     check_clean(&cluster);
 }
+
+/// The index on the former shard key stays if there is place for it.
+#[test]
+fn a_collection_has_at_most_64_indexes_after_a_change() {
+    let cluster = cluster(30);
+    let mut client = cluster.router.client();
+    let count = |cluster: &Cluster| -> i64 {
+        cluster.router.value(&format!("SELECT count(*) FROM docshard.list_indexes('{NS}')"))
+    };
+    for n in count(&cluster)..64 {
+        run(&cluster, &format!("SELECT docshard.create_index('{NS}', '{{\"f{n}\": 1}}')"));
+    }
+    for sql in [
+        reshard(r#"{"u": 1}"#, r#"{"numInitialChunks": 3}"#),
+        reshard(r#"{"k": 1}"#, r#"{"numInitialChunks": 3}"#),
+        format!("SELECT docshard.unshard_collection('{NS}', 'shard0')"),
+    ] {
+        let done = json(&mut client, &sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+        assert_eq!((&done["documents"], count(&cluster)), (&30.into(), 64), "{sql}: {done}");
+    }
+    // This key needs no index of its own.
+    run(&cluster, &format!("SELECT docshard.shard_collection('{NS}', '{{\"_id\": 1}}')"));
+    let error = json(&mut client, &reshard(r#"{"q": 1}"#, "{}")).expect_err("it would have 65");
+    assert_eq!(code(&error), "MongoDB error 67 (CannotCreateIndex)", "{error:?}");
+    check_clean(&cluster);
+}
+
+#[test]
+fn a_key_of_32_fields_is_changed() {
+    let cluster = cluster(30);
+    let mut client = cluster.router.client();
+    let fields: Vec<String> = (0..31).map(|n| format!("\"f{n}\": 1")).collect();
+    let key = format!("{{\"k\": 1, {}}}", fields.join(", "));
+    for sql in [
+        reshard(&key, r#"{"numInitialChunks": 3}"#),
+        reshard(r#"{"u": 1}"#, r#"{"numInitialChunks": 3}"#),
+        format!("SELECT docshard.unshard_collection('{NS}', 'shard0')"),
+    ] {
+        let done = json(&mut client, &sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+        assert_eq!(done["documents"], 30, "{sql}: {done}");
+    }
+    // The former shard key has an index, which is used.
+    let find = format!("SELECT docshard.find_one('{NS}', '{{\"k\": 7, \"f0\": null}}')");
+    assert_eq!(json(&mut client, &find).expect("it is found")["_id"], 7);
+    check(&cluster, 30);
+    let error = json(
+        &mut client,
+        &format!("SELECT to_jsonb(docshard.create_index('{NS}', '{}'))", key.replacen("1", "\"hashed\"", 1)),
+    )
+    .expect_err("a hashed index has another column");
+    assert_eq!(code(&error), "MongoDB error 67 (CannotCreateIndex)", "{error:?}");
+}
