@@ -74,6 +74,7 @@ fn copy_and_decide(change: Registered, request: &Request) -> Result<()> {
     fault::point("reshard.registered")?;
     step("preparing")?;
     let mut sessions = Sessions::open(&change)?;
+    sessions.refuse_dependents(collection)?;
     let estimated = sessions.estimate(collection)?;
     transaction::run(|| resharding::set_estimate(id, estimated))?;
     sessions.prepare_recipients(id)?;

@@ -98,6 +98,42 @@ fn zones_are_not_set_while_a_layout_changes() {
 }
 
 #[test]
+fn what_depends_on_a_table_is_named_before_its_documents_are_copied() {
+    let cluster = cluster(300);
+    let mut client = cluster.router.client();
+    let table: String =
+        cluster.router.value(&format!("SELECT \"table\" FROM docshard.collections WHERE namespace = '{NS}'"));
+    let shard = &cluster.shards[0];
+    for (object, drop) in [
+        (format!("CREATE VIEW own AS SELECT id FROM {table}"), "DROP VIEW own"),
+        (format!("CREATE TABLE own (rows {table}[])"), "DROP TABLE own"),
+    ] {
+        shard.psql(&object);
+        // Before it copies.
+        cluster.router.arm("reshard.prepared", Fault::Error);
+        let error = json(&mut client, &format!("SELECT docshard.compact('{NS}')")).expect_err(&object);
+        assert_eq!(error.code().map(|code| code.code()), Some("2BP01"), "{error:?}");
+        let message = error.as_db_error().map(|error| error.message().to_owned()).unwrap_or_default();
+        assert!(message.contains("own on shard \"shard0\" depends on "), "{message}");
+        cluster.router.clear_faults();
+        shard.psql(drop);
+    }
+    // These go with the table.
+    for own in [
+        format!("CREATE INDEX own ON {table} (id, skey) WHERE skey IS NOT NULL"),
+        format!("ALTER TABLE {table} ADD CONSTRAINT own CHECK (id IS NOT NULL)"),
+        format!("CREATE STATISTICS own ON id, skey FROM {table}"),
+        format!("CREATE PUBLICATION own FOR TABLE {table}"),
+    ] {
+        shard.psql(&own);
+    }
+    let done = json(&mut client, &format!("SELECT docshard.compact('{NS}')")).expect("nothing prevents it");
+    assert_eq!(done["documents"], 300, "{done}");
+    check(&cluster, 300);
+    check_clean(&cluster);
+}
+
+#[test]
 fn draining_names_the_collections_that_must_be_moved() {
     let cluster = cluster(300);
     let mut client = cluster.router.client();

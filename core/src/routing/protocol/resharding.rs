@@ -66,6 +66,19 @@ shard_statements! {
          SELECT pg_catalog.max(rows)::pg_catalog.int8 FROM counted"
     }
 
+    /// Donor: what else uses the collection's table or the type of its rows, such as a view, so that the table cannot be dropped.
+    FindDependents<'a> { table: &'a str } -> Vec<String> {
+        "SELECT coalesce(pg_catalog.pg_describe_object(c.tableoid, r.ev_class, 0), pg_catalog.pg_describe_object(d.classid, d.objid, 0)) \
+         FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_class c ON c.oid = pg_catalog.to_regclass($1) \
+         JOIN pg_catalog.pg_type t ON t.oid = c.reltype \
+         LEFT JOIN pg_catalog.pg_rewrite r ON r.tableoid = d.classid AND r.oid = d.objid \
+         WHERE d.deptype = 'n' AND (d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.refobjid = c.oid \
+             OR d.refclassid = 'pg_catalog.pg_type'::pg_catalog.regclass AND d.refobjid IN (t.oid, t.typarray)) \
+           AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend own WHERE own.classid = d.classid AND own.objid = d.objid \
+                           AND own.refclassid = d.refclassid AND own.refobjid = d.refobjid AND own.deptype IN ('a', 'i')) \
+         GROUP BY 1 ORDER BY 1"
+    }
+
     /// Donor: logs keys again, so that a later round copies their documents.
     InsertChanges<'a> { resharding: i64, collection: i32, skeys: &'a [&'a [u8]], ids: &'a [&'a [u8]] } -> NoRows {
         "INSERT INTO docshard_data.capture_log (migration_id, collection_id, skey, id) \
