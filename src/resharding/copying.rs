@@ -6,8 +6,8 @@
 //! INVARIANT: the logs began before the first read, so they have the key of each document that has changed since it was read. A round takes
 //! some rows of each log, and copies the documents that they name, in parts of limited size. Every recipient removes its versions of these
 //! documents, and stores the current versions of those in its share. Then exactly these rows of the logs are deleted. A document that could
-//! not be stored is logged again before that. So once all logs are empty and nobody writes, the recipients have exactly the donors'
-//! documents.
+//! not be stored is logged again before that. A row that names the same document as a later one may be deleted at once. So once all logs
+//! are empty and nobody writes, the recipients have exactly the donors' documents.
 
 use super::refused::{self, DonorKey};
 use super::register::Registered;
@@ -241,10 +241,12 @@ impl Copying {
             ReadChangeNumbers { resharding, most }.start(session)?;
         }
         let mut numbers: Vec<Vec<i64>> = Vec::new();
+        self.lag = 0;
         for Donor { session, .. } in &mut self.sessions.donors {
-            numbers.push(ReadChangeNumbers::decode(&session.finish()?)?);
+            let logged = ReadChangeNumbers::decode(&session.finish()?)?;
+            self.lag += logged.iter().map(|logged| usize::try_from(logged.rows).unwrap_or(0)).sum::<usize>();
+            numbers.push(logged.iter().map(|logged| logged.number).collect());
         }
-        self.lag = numbers.iter().map(Vec::len).sum();
         let mut again = Vec::new();
         let mut rest: Vec<&[i64]> = numbers.iter().map(Vec::as_slice).collect();
         while rest.iter().any(|rest| !rest.is_empty()) {

@@ -12,6 +12,14 @@ rows! {
         /// preceded by their length in 4 bytes, little-endian.
         refused: Vec<u8>,
     }
+
+    /// A changed document in the log.
+    Logged {
+        /// the number of its newest row
+        number: i64,
+        /// how many rows it had
+        rows: i64,
+    }
 }
 
 calls! {
@@ -49,9 +57,14 @@ shard_statements! {
          SELECT pg_catalog.count(*) FROM made"
     }
 
-    /// Donor: the numbers of the log's oldest rows, at most this many.
-    ReadChangeNumbers { resharding: i64, most: i64 } -> Vec<i64> {
-        "SELECT seq FROM docshard_data.capture_log WHERE migration_id = $1 ORDER BY seq LIMIT $2"
+    /// Donor: the log's oldest rows, at most `most`. Of several rows of one document, it deletes all but the newest: that one brings the
+    /// current document, too.
+    ReadChangeNumbers { resharding: i64, most: i64 } -> Vec<Logged> {
+        "WITH oldest AS (SELECT seq, skey, id FROM docshard_data.capture_log WHERE migration_id = $1 ORDER BY seq LIMIT $2), \
+         newest AS (SELECT pg_catalog.max(seq) AS seq, pg_catalog.count(*) AS rows FROM oldest GROUP BY skey, id), \
+         deleted AS (DELETE FROM docshard_data.capture_log WHERE migration_id = $1 \
+                     AND seq = ANY (ARRAY(SELECT seq FROM oldest EXCEPT SELECT seq FROM newest))) \
+         SELECT seq, rows FROM newest ORDER BY seq"
     }
 
     /// Donor: how many of these rows of the log to copy at once: the first ones whose documents have about this many bytes, at least one.
