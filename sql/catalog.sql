@@ -261,6 +261,7 @@ CREATE TABLE docshard_catalog.resharding (
     started_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     step_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
     updated_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    server_started_at timestamptz NOT NULL DEFAULT pg_catalog.pg_postmaster_start_time(),
     CONSTRAINT resharding_outcome
                CHECK (CASE state WHEN 'done' THEN outcome IN ('committed', 'aborted') ELSE outcome = state END)
 );
@@ -272,6 +273,7 @@ COMMENT ON COLUMN docshard_catalog.resharding.key IS 'the new shard key; null: u
 COMMENT ON COLUMN docshard_catalog.resharding.request IS 'a hash of the requested layout with all its options: a call for the same one waits for this change';
 COMMENT ON COLUMN docshard_catalog.resharding.outcome IS 'the decision: running (none yet), committed or aborted; stays when the state is done';
 COMMENT ON COLUMN docshard_catalog.resharding.commit_now IS 'writers may wait longer than docshard.max_write_stall';
+COMMENT ON COLUMN docshard_catalog.resharding.server_started_at IS 'the start of the server whose process changes the layout: another one may lack the decision';
 
 CREATE TABLE docshard_catalog.transactions (
     gid        text PRIMARY KEY,

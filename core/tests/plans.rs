@@ -90,6 +90,7 @@ fn collection(key: &Json, indexes: &[Json], documents: &[Json], owners: &[ShardI
         map: Rc::new(map),
         key,
         sampled_every_us: None,
+        is_undecided: false,
     };
     (collection, stored)
 }

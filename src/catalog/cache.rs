@@ -269,6 +269,7 @@ fn load(namespace: &str, cached: Option<Rc<Collection>>) -> Result<Option<Rc<Col
         placements: placements.iter().map(|placement| (placement.shard, placement.version)).collect(),
         indexes,
         sampled_every_us: definition.sampled_every_us,
+        is_undecided: store::resharding::read_is_undecided(id)?,
     })))
 }
 

@@ -1,6 +1,6 @@
 //! The sessions in which a build runs at shards: their name, and whether there are any.
 
-use crate::migration::shard::LOCAL_SERVER;
+use crate::catalog::cluster::shard::LOCAL_SERVER;
 use crate::pg::error::Result;
 use crate::pg::server::foreign_server_oid;
 

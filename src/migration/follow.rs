@@ -10,11 +10,11 @@
 //! the collection, for which transactions that other routers have prepared would have to end first. This router holds the locks of all
 //! shards. It is refused where shards contradict each other.
 
-use super::shard::{LOCAL_SERVER, RECOVERY, ShardSession};
+use super::shard::{RECOVERY, ShardSession};
 use super::{names, record};
 use crate::catalog::cluster::identity::{cluster_id, require_kept};
 use crate::catalog::cluster::move_exclusion;
-use crate::catalog::cluster::shard::Shard;
+use crate::catalog::cluster::shard::{LOCAL_SERVER, Shard};
 use crate::catalog::{cache, change};
 use crate::pg::error::Result;
 use crate::pg::transaction;

@@ -1,7 +1,8 @@
 //! The tables by which a recipient pulls documents from a donor: foreign tables over the donor's, and the staging table in which the
 //! documents arrive. Used by moves, and by changes of a collection's layout, which have several donors.
 
-use super::shard::{LOCAL_SERVER, ShardSession, repair_hint};
+use super::shard::{ShardSession, repair_hint};
+use crate::catalog::cluster::shard::LOCAL_SERVER;
 use crate::pg::error::Result;
 use crate::shard::leftovers::{self, CHANGES, IDENTITY, SOURCE, STAGING};
 use docshard_core::error::sqlstate::{INSUFFICIENT_PRIVILEGE, REFUSED_CONNECTION};

@@ -2,7 +2,7 @@
 
 use super::record::Record;
 use crate::catalog::cache;
-use crate::catalog::cluster::shard::Shard;
+use crate::catalog::cluster::shard::{LOCAL_SERVER, Shard};
 use crate::pg::error::{Error, Result};
 use crate::pg::server::foreign_server_oid;
 use crate::pg::transaction;
@@ -19,9 +19,6 @@ use docshard_core::sql::column::Column;
 use docshard_core::sql::param::Param;
 use docshard_core::sql::quote::quote_literal;
 use docshard_core::sql::record;
-
-/// The foreign server through which the router, and other shards, reach the router's own database.
-pub const LOCAL_SERVER: &str = "docshard_local";
 
 /// The application name of sessions that complete or clean up moves, changes of layout and index builds. It differs from the name of the
 /// sessions that do the work, because cleaning up terminates all sessions with that name.

@@ -82,6 +82,8 @@ fn enter(request: &Request, locked: &mut Option<i64>) -> Result<Registered> {
         key: text(&layout.key),
         request: request.target.number(),
     })?;
+    // Sessions of a standby learn of it, so that they know what is undecided once it is promoted.
+    change::touch(of.id)?;
     let details = json!({"resharding": id, "key": layout.key.to_json(), "chunks": layout.chunks.len()});
     change::log(&format!("{}.start", request.command), Some(name), &details)?;
     Ok(Registered { id, of, copy, layout })

@@ -16,12 +16,14 @@ use crate::catalog::cluster::shard::Shard;
 use crate::catalog::collections::layout;
 use crate::catalog::{cache, change};
 use crate::migration::follow::{self, Holders};
+use crate::migration::shard::{RECOVERY, ShardSession};
 use crate::pg::error::{Error, Result};
 use crate::store::resharding::{self, Resharding};
 use crate::store::{collections, placements};
 use docshard_core::cluster::resharding::State;
 use docshard_core::error::{Kind, error};
-use docshard_core::routing::protocol::shard_tables::ReadPlacements;
+use docshard_core::routing::protocol::Call;
+use docshard_core::routing::protocol::shard_tables::{HoldPlacement, ReadPlacements};
 use serde_json::json;
 
 /// What the shards show of a change: names of shards.
@@ -39,6 +41,17 @@ struct Evidence {
     without_table: Vec<String>,
     /// donors and recipients that do not answer
     silent: Vec<String>,
+    /// donors and recipients at which a prepared transaction may decide the change
+    held: Vec<String>,
+}
+
+/// What a shard shows of one of its collections.
+enum Shown {
+    Nothing,
+    Version(i64),
+    /// a transaction that has not ended is changing it
+    Held,
+    Silent,
 }
 
 impl Evidence {
@@ -47,8 +60,11 @@ impl Evidence {
         !self.newer.is_empty() || !self.without_table.is_empty() && self.copies > 0
     }
 
-    /// Refuses while a shard that does not answer may have documents in the copy alone.
+    /// Refuses while a shard may still show that the change was decided.
     fn require_answers(&self, row: &Resharding) -> Result<()> {
+        if let Some(shard) = self.held.first() {
+            return Err(may_be_decided(shard));
+        }
         if self.silent.is_empty() {
             return Ok(());
         }
@@ -78,7 +94,7 @@ impl Evidence {
 /// `HostUnreachable` if a shard does not answer; `OperationFailed` if a recipient lacks its part; `ReshardCollectionAborted` if the change was
 /// aborted meanwhile; those of [`change::lock`] and [`follow::follow_in`].
 pub(super) fn complete(row: &Resharding, holders: &mut Holders) -> Result<bool> {
-    if row.state != State::Running {
+    if row.state != State::Running || resharding::is_of_this_server(row.id)? {
         return Ok(false);
     }
     let Some(evidence) = gather(row)? else { return Ok(false) };
@@ -131,6 +147,9 @@ pub(super) fn complete(row: &Resharding, holders: &mut Holders) -> Result<bool> 
 /// # Errors
 /// `OperationFailed` if a shard shows that it has; `HostUnreachable` if a shard does not answer.
 pub(super) fn check_droppable(row: &Resharding) -> Result<()> {
+    if resharding::is_of_this_server(row.id)? {
+        return Ok(());
+    }
     let Some(evidence) = gather(row)? else { return Ok(()) };
     evidence.require_answers(row)?;
     if evidence.shows_decision() {
@@ -155,16 +174,19 @@ fn gather(row: &Resharding) -> Result<Option<Evidence>> {
     let mut own = None;
     for id in placements::shards(row.copy_id)? {
         let shard = cache::shard(id)?;
-        match version_at(&shard, row.copy_id, known.token) {
-            Err(error) => evidence.silent.push(silent(&shard, error)?),
-            Ok(None) => evidence.without_copy.push(shard.name.clone()),
-            Ok(Some(version)) => {
+        if shard.is_local() {
+            own = own_version(&shard, row.copy_id, known.token)?;
+            evidence.copies += usize::from(own.is_some());
+            continue;
+        }
+        match look(&shard, row.copy_id, known.token)? {
+            Shown::Silent => evidence.silent.push(shard.name.clone()),
+            Shown::Held => evidence.held.push(shard.name.clone()),
+            Shown::Nothing => evidence.without_copy.push(shard.name.clone()),
+            Shown::Version(version) => {
                 evidence.copies += 1;
-                let is_newer = Some(version) > placements::version(row.copy_id, id)?;
-                match (shard.is_local(), is_newer) {
-                    (true, _) => own = Some(version),
-                    (false, true) => evidence.newer.push((shard.name.clone(), version)),
-                    (false, false) => {}
+                if Some(version) > placements::version(row.copy_id, id)? {
+                    evidence.newer.push((shard.name.clone(), version));
                 }
             }
         }
@@ -176,10 +198,11 @@ fn gather(row: &Resharding) -> Result<Option<Evidence>> {
             if shard.is_local() {
                 continue;
             }
-            match version_at(&shard, row.collection, collection.token) {
-                Err(error) => evidence.silent.push(silent(&shard, error)?),
-                Ok(None) => evidence.without_table.push(shard.name.clone()),
-                Ok(Some(_)) => {}
+            match look(&shard, row.collection, collection.token)? {
+                Shown::Silent => evidence.silent.push(shard.name.clone()),
+                Shown::Held => evidence.held.push(shard.name.clone()),
+                Shown::Nothing => evidence.without_table.push(shard.name.clone()),
+                Shown::Version(_) => {}
             }
         }
     }
@@ -190,13 +213,32 @@ fn gather(row: &Resharding) -> Result<Option<Evidence>> {
     Ok(Some(evidence))
 }
 
-/// The name of a shard that does not answer; other errors are returned.
-fn silent(shard: &Shard, error: Error) -> Result<String> {
-    if error.is_out_of_reach() { Ok(shard.name.clone()) } else { Err(error) }
+/// Looks at a shard's version of a collection.
+fn look(shard: &Shard, collection: i32, token: i64) -> Result<Shown> {
+    let mut session = match ShardSession::open(shard, RECOVERY) {
+        Ok(session) => session,
+        Err(error) if error.is_out_of_reach() => return Ok(Shown::Silent),
+        Err(error) => return Err(error),
+    };
+    let rows = ReadPlacements { collection: Some(collection) }.call(&mut session)?;
+    let Some(version) = rows.into_iter().find(|row| row.token == token).map(|row| row.version) else {
+        return Ok(Shown::Nothing);
+    };
+    let free = HoldPlacement { collection, token, version }.call(&mut session)?;
+    Ok(if free.is_empty() { Shown::Held } else { Shown::Version(version) })
 }
 
-/// A shard's version of a collection; None if it does not have it.
-fn version_at(shard: &Shard, collection: i32, token: i64) -> Result<Option<i64>> {
-    let rows = read_call_on(shard, &ReadPlacements { collection: Some(collection) })?;
+/// The router's own version of a collection.
+fn own_version(local: &Shard, collection: i32, token: i64) -> Result<Option<i64>> {
+    let rows = read_call_on(local, &ReadPlacements { collection: Some(collection) })?;
     Ok(rows.into_iter().find(|row| row.token == token).map(|row| row.version))
+}
+
+/// The error of a change that a transaction at a shard may decide.
+pub(super) fn may_be_decided(shard: &str) -> Error {
+    error!(
+        Kind::OperationFailed,
+        "a transaction at shard \"{shard}\" that has not ended may decide the change of the collection's layout"
+    )
+    .with_hint("If the router's former server has prepared it, an administrator ends it: docs/operations.md, \"Prepared transactions of a replaced router\".")
 }

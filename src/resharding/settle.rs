@@ -3,9 +3,9 @@
 //! The holder of the coordinator's lock may repeat every step: `core::cluster::resharding::next_action` returns the next one.
 
 use super::restored;
-use crate::catalog::cache;
 use crate::catalog::cluster::identity::cluster_id;
 use crate::catalog::collections::layout;
+use crate::catalog::{cache, change};
 use crate::migration::follow::Holders;
 use crate::migration::names;
 use crate::migration::shard::{RECOVERY, ShardSession};
@@ -14,10 +14,12 @@ use crate::pg::{fault, transaction};
 use crate::shard::leftovers;
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::resharding::{self, Resharding};
+use crate::store::{collections, placements};
 use docshard_core::cluster::resharding::{Action, State, next_action};
 use docshard_core::error::{Kind, bail};
 use docshard_core::routing::protocol::Call;
-use docshard_core::routing::protocol::shard_tables::{DeleteCaptures, ReadMoveTables};
+use docshard_core::routing::protocol::shard_tables::{DeleteCaptures, HoldPlacement, ReadMoveTables, ReadPlacements};
+use docshard_core::routing::protocol::table::DropTable;
 
 /// Ends every change without a living coordinator; returns how many could not be ended because a shard is unreachable: the error is in
 /// their rows. Must be called outside any transaction.
@@ -52,18 +54,15 @@ pub(super) fn settle(id: i64) -> Result<()> {
             Action::Abort => {
                 // The sessions exclude writers until the transaction has ended.
                 let mut holders = Holders::default();
-                let ended = transaction::run(|| {
+                transaction::run(|| {
                     if restored::complete(&row, &mut holders)? {
                         return Ok(());
                     }
                     resharding::set_error(id, "the process that copied the collection ended unexpectedly")?;
+                    // Statements that have waited for the decision go on.
+                    change::touch(row.collection)?;
                     resharding::advance(id, State::Running, State::Aborted).map(drop)
-                });
-                if ended.is_err() {
-                    // Nobody goes on with it, so its captures need not grow while a shard is awaited.
-                    let _ = clean_shards(id);
-                }
-                ended?;
+                })?;
             }
             Action::RemoveCopy | Action::RemoveTables => {
                 clean(&row)?;
@@ -79,12 +78,48 @@ pub(super) fn settle(id: i64) -> Result<()> {
 fn clean(row: &Resharding) -> Result<()> {
     let cleaned = clean_shards(row.id);
     if row.state == State::Aborted {
-        transaction::run(|| {
-            restored::check_droppable(row)?;
-            layout::drop_copy(row.copy_id, &row.copy)
-        })?;
+        drop_copy(row)?;
     }
     cleaned
+}
+
+/// Drops the copy of an aborted change.
+///
+/// INVARIANT: a shard drops it only at the version that the catalog knows. Another router's decision, also one that is prepared at the shard,
+/// gives it another version.
+fn drop_copy(row: &Resharding) -> Result<()> {
+    let recipients = transaction::run(|| {
+        restored::check_droppable(row)?;
+        let Some(known) = collections::lock_id(row.copy_id)? else { return Ok(Vec::new()) };
+        let mut recipients = Vec::new();
+        for id in placements::shards(row.copy_id)? {
+            let version = placements::version(row.copy_id, id)?.unwrap_or_default();
+            recipients.push((id, HoldPlacement { collection: row.copy_id, token: known.token, version }));
+        }
+        Ok(recipients)
+    })?;
+    for (id, known) in recipients {
+        let shard = transaction::run(|| cache::shard(id))?;
+        if !shard.is_local() {
+            drop_table(&mut transaction::run(|| ShardSession::open(&shard, RECOVERY))?, &known)?;
+        }
+    }
+    transaction::run(|| layout::forget_copy(row.copy_id, &row.copy))
+}
+
+/// Drops a shard's table of the copy, unless it does not have it.
+fn drop_table(shard: &mut ShardSession, known: &HoldPlacement) -> Result<()> {
+    let collection = known.collection;
+    shard.execute("BEGIN")?;
+    if known.call(shard)?.is_empty() {
+        let found = ReadPlacements { collection: Some(collection) }.call(shard)?;
+        if found.iter().any(|row| row.token == known.token) {
+            return Err(restored::may_be_decided(&shard.name));
+        }
+    } else {
+        DropTable { collection }.call(shard)?;
+    }
+    shard.execute("COMMIT")
 }
 
 /// Removes captures and tables on all shards. If one cannot be cleaned, the others are cleaned nevertheless, and an error is returned.

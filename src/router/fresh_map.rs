@@ -17,6 +17,7 @@ use crate::migration::foresight::Foreseen;
 use crate::migration::{jobs, recovery};
 use crate::pg::error::{Error, Result};
 use crate::pg::security::user::as_extension_owner;
+use crate::pg::server::wal::in_recovery;
 use crate::pg::server::{is_superuser, sleep_ms};
 use crate::pg::transaction::snapshot;
 use crate::pg::version::local_transaction;
@@ -61,6 +62,9 @@ fn run<T>(
         if gated && known.as_ref().is_some_and(|known| gate::pass(known.id)) {
             known = cache::find(namespace)?;
         }
+        if known.as_ref().is_some_and(|known| known.is_undecided) {
+            known = await_decision(namespace)?;
+        }
         if known.is_none() {
             // This node may be a shard, which has no namespaces. The collection must then not appear to be empty.
             check_router()?;
@@ -83,6 +87,32 @@ fn run<T>(
         attempts.wait(error, &mut refused)?;
     }
 }
+
+/// Waits until it is known whether the router's former server has decided a change of the collection's layout. Until then the former layout
+/// may be out of date at shards and at the router itself, and what is written there may be lost. A standby and a copy of the router read it.
+fn await_decision(namespace: &str) -> Result<Option<Rc<Collection>>> {
+    let began = Instant::now();
+    loop {
+        let known = cache::find(namespace)?;
+        let is_undecided = known.as_ref().is_some_and(|known| known.is_undecided);
+        if !is_undecided || in_recovery() || matches!(as_extension_owner(identity::standing)?, Standing::Copy(_)) {
+            return Ok(known);
+        }
+        if began.elapsed() > UNDECIDED_PATIENCE {
+            return Err(error!(
+                Kind::ConflictingOperationInProgress,
+                "the router's former server may have decided a change of the layout of {namespace}"
+            )
+            .with_hint(
+                "docshard.resharding shows why it has not ended. Without a background worker docshard.recover_moves() ends it.",
+            ));
+        }
+        sleep_ms(20);
+    }
+}
+
+/// How long a statement waits in [`await_decision`].
+const UNDECIDED_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A statement that a shard has refused.
 struct Refused<'a> {

@@ -133,6 +133,11 @@ pub fn read_running_of(collection: i32) -> Result<Option<Resharding>> {
     if is_there() { of_collection(collection) } else { Ok(None) }
 }
 
+/// True if another server has begun a running change of this collection, so that the catalog may lack the decision; in the active snapshot.
+pub fn read_is_undecided(collection: i32) -> Result<bool> {
+    if is_there() { is_of_another_server(collection) } else { Ok(false) }
+}
+
 /// The last change of a collection with this name.
 pub fn last_of(namespace: &str) -> Result<Option<Resharding>> {
     if is_there() { of_namespace(namespace) } else { Ok(None) }
@@ -154,6 +159,16 @@ statements! {
 
     fn of_collection(collection: i32) -> Option<Resharding> {
         select_active "WHERE state = 'running' AND (collection_id = $1 OR copy_id = $1)"
+    }
+
+    fn is_of_another_server(collection: i32) -> bool {
+        run_active "SELECT FROM docshard_catalog.resharding WHERE state = 'running' AND collection_id = $1 \
+                    AND server_started_at <> pg_catalog.pg_postmaster_start_time()"
+    }
+
+    /// True if a process of this server, since its start, has begun the change.
+    pub fn is_of_this_server(id: i64) -> bool {
+        run "SELECT FROM docshard_catalog.resharding WHERE id = $1 AND server_started_at = pg_catalog.pg_postmaster_start_time()"
     }
 
     fn of_namespace(namespace: &str) -> Option<Resharding> { select "WHERE namespace = $1 ORDER BY id DESC LIMIT 1" }

@@ -1,7 +1,7 @@
 //! Routers that were restored from a backup, after the lost router had gone on: what they do not know stays as it is.
 
 use docshard_tests::moving::{NS, move_chunk, start_move};
-use docshard_tests::{Cluster, Fault, Node, wait_until};
+use docshard_tests::{Cluster, Fault, Installation, Node, wait_until};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -587,11 +587,15 @@ fn await_error(cluster: &Cluster, text: &str) {
     });
 }
 
-fn assert_completed(cluster: &Cluster) {
+fn await_completion(cluster: &Cluster) {
     wait_until("the change is completed", PATIENCE, || {
         recover(cluster);
         cluster.router.value::<i64>("SELECT count(*) FROM docshard.resharding WHERE state <> 'done'") == 0
     });
+}
+
+fn assert_completed(cluster: &Cluster) {
+    await_completion(cluster);
     assert_eq!(count(cluster), 6);
     cluster.router.psql(&insert(103));
     let checked: Value = cluster.router.value(&format!("SELECT docshard.check_collection('{NS}')"));
@@ -635,6 +639,26 @@ fn a_change_of_layout_whose_chunks_have_moved_since_is_completed_with_the_moves(
     assert_completed(&cluster);
 }
 
+/// What is written to the former layout would be lost. The router's own database has a part of it.
+#[test]
+fn writes_wait_until_it_is_known_what_a_lost_router_has_decided() {
+    let cluster = cluster(2);
+    cluster.router.psql(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', 'local')"));
+    let unshard = format!("SELECT docshard.unshard_collection('{NS}', 'shard1')");
+    let mut cluster =
+        restored_after_a_change(cluster, unshard, "reshard.verified", &[], |cluster| cluster.shards[1].stop());
+    cluster.router.psql("SELECT docshard.take_over_cluster('{\"force\": true}')");
+    let refused = cluster.router.client().execute(&insert(103), &[]).expect_err("the shard may have the documents");
+    let hint = refused.as_db_error().and_then(|error| error.hint()).unwrap_or_default();
+    assert!(hint.contains("docshard.resharding"), "{refused:?}");
+    let mut writer = cluster.router.client();
+    let writing = std::thread::spawn(move || writer.execute(&insert(104), &[]));
+    cluster.shards[1].start();
+    await_completion(&cluster);
+    let waited = writing.join().expect("it ends");
+    assert_eq!(count(&cluster), 6 + i64::from(waited.is_ok()), "{waited:?}");
+}
+
 /// While the shard with the only documents does not answer, nothing is aborted or dropped.
 #[test]
 fn a_change_of_layout_waits_for_a_shard_that_may_have_the_only_documents() {
@@ -650,9 +674,8 @@ fn a_change_of_layout_waits_for_a_shard_that_may_have_the_only_documents() {
     assert_completed(&cluster);
 }
 
-/// The donor has committed the decision, and the recipient has not: only the missing table shows it.
-#[test]
-fn a_change_of_layout_that_only_a_donor_shows_is_completed() {
+/// A router that was restored from a backup at `reshard.verified`, while the decision of the lost router is prepared at both shards.
+fn restored_in_a_decision(before: impl FnOnce(&Cluster)) -> Cluster {
     let mut cluster = cluster(2);
     cluster.router.arm("reshard.verified", Fault::Pause);
     let mut client = cluster.router.client();
@@ -663,11 +686,29 @@ fn a_change_of_layout_that_only_a_donor_shows_is_completed() {
     cluster.router.arm("decide.prepared", Fault::Pause);
     cluster.router.release("reshard.verified");
     cluster.router.await_fault("decide.prepared");
-    cluster.router.kill9();
+    cluster.router.crash();
     drop(changing.join());
-    end_prepared("COMMIT", &cluster.shards[0]);
+    before(&cluster);
     cluster.router.restore(backup);
     take_over(&cluster);
+    cluster
+}
+
+/// The donor has committed the decision, and the recipient has not: only the missing table shows it.
+#[test]
+fn a_change_of_layout_that_only_a_donor_shows_is_completed() {
+    let cluster = restored_in_a_decision(|cluster| end_prepared("COMMIT", &cluster.shards[0]));
+    await_error(&cluster, "has not ended may decide");
+    end_prepared("ROLLBACK", &cluster.shards[1]);
+    assert_completed(&cluster);
+}
+
+/// Nothing is aborted or dropped while the administrator may still commit what the lost router has prepared.
+#[test]
+fn a_change_of_layout_waits_for_the_end_of_prepared_transactions() {
+    let cluster = restored_in_a_decision(|_| ());
+    await_error(&cluster, "has not ended may decide");
+    cluster.shards.iter().for_each(|shard| end_prepared("COMMIT", shard));
     assert_completed(&cluster);
 }
 
@@ -688,7 +729,7 @@ fn a_copy_on_the_router_is_not_dropped_when_the_former_table_is_gone() {
     let hint = refused.as_db_error().and_then(|error| error.hint()).unwrap_or_default();
     assert!(hint.contains("docshard.resharding"), "{refused:?}");
     assert_eq!(
-        cluster.router.psql("SELECT kind FROM docshard.check_metadata_consistency() WHERE repair LIKE '%adopt%'"),
+        cluster.router.psql("SELECT type FROM docshard.check_metadata_consistency() WHERE repair LIKE '%adopt%'"),
         ""
     );
     // An administrator takes it as it is.
@@ -716,6 +757,30 @@ fn a_change_of_layout_that_the_backup_has_only_a_part_of_is_left_to_the_administ
     assert!(refused.as_db_error().is_some_and(|error| error.message().contains("another router")), "{refused:?}");
     recover(&cluster);
     assert_eq!(documents(), before);
+}
+
+/// The lost router has added a shard and moved the collection there: no statement or repair makes it empty.
+#[test]
+fn a_router_that_lacks_a_shard_makes_no_collection_empty() {
+    let mut cluster = Cluster::start(1);
+    cluster.router.psql(&format!("SELECT docshard.stop_balancer(), docshard.enable_sharding('test', 'shard0')"));
+    cluster.router.psql(&insert(1));
+    let backup = cluster.router.backup();
+    cluster.add_server(Installation::private());
+    cluster.router.add_shard(&cluster.shards[1]);
+    cluster.router.psql(&format!("SELECT docshard.move_collection('{NS}', 'shard1')"));
+    cluster.router.restore(backup);
+    cluster.router.psql("SELECT docshard.take_over_cluster('{\"force\": true}')");
+    wait_until("the router has the shard's lock", PATIENCE, || cluster.lock_holders()[0] == Some(true));
+    let query = format!("SELECT docshard.count_documents('{NS}')");
+    let error = cluster.router.client().query(&query, &[]).expect_err("the table is gone");
+    let hint = error.as_db_error().and_then(|error| error.hint()).unwrap_or_default();
+    assert!(hint.contains("add_shard") && !hint.contains("adopt"), "{error:?}");
+    let adopt = "SELECT docshard.accept_shard('shard0', '{\"adopt\": true}')";
+    let refused = cluster.router.psql_script("postgres", &[], adopt);
+    assert!(refused.contains("its documents may be in shard") || refused.contains("\"failed\""), "{refused}");
+    assert_eq!(cluster.shards[1].value::<i64>("SELECT count(*) FROM docshard_data.c2"), 1);
+    assert_eq!(cluster.shards[0].psql("SELECT to_regclass('docshard_data.c1')"), "\n");
 }
 
 /// The backup is from before a change of layout: the shards have only a table that it does not know.

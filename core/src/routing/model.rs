@@ -198,6 +198,8 @@ pub struct Collection {
     pub indexes: Vec<Index>,
     /// statements are sampled, at most one in this number of microseconds; None: they are not
     pub sampled_every_us: Option<i64>,
+    /// the router's former server may have decided a change of its layout that this catalog does not know
+    pub is_undecided: bool,
 }
 
 impl Collection {

@@ -17,7 +17,7 @@ use super::identity;
 use super::shard_state::{self, Orphan};
 use crate::catalog::cache;
 use crate::catalog::cluster::nodes::read_call_on;
-use crate::catalog::cluster::shard::Shard;
+use crate::catalog::cluster::shard::{LOCAL_SERVER, Shard};
 use crate::pg::error::{Error, Result};
 use crate::pg::security::user;
 use crate::pg::server::sleep_ms;
@@ -29,11 +29,11 @@ use docshard_core::error::{Kind, error};
 use docshard_core::routing::model::Collection;
 use docshard_core::routing::names;
 use docshard_core::routing::protocol::Call;
-use docshard_core::routing::protocol::shard_tables::SeeVersions;
+use docshard_core::routing::protocol::shard_tables::{ReadShardServers, SeeVersions};
 use docshard_core::sql::quote::quote_literal;
 use docshard_core::sql::record::{malformed, parse_json};
 use serde_json::Value as Json;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write;
 use std::rc::Rc;
 use std::time::Duration;
@@ -211,8 +211,8 @@ fn explain(shard: &str, behind: &[Behind]) -> Result<(String, String)> {
     }
     if !silent.is_empty() {
         let hint = format!(
-            "Shard {} does not answer, and may have the documents under another number, if the router has lost its last commits. Wait \
-             until it answers.",
+            "Shard {} does not answer, or is not in the catalog, and may have the documents under another number, if the router has lost its \
+             last commits. Wait until it answers, or add it with docshard.add_shard().",
             silent.join(", ")
         );
         return Ok((describe(shard, behind), hint));
@@ -231,7 +231,7 @@ const HINT_LOST_LAYOUT: &str = "The router was probably promoted from an asynchr
 struct Unknown {
     /// tables at shards that the catalog does not know and that are later than the collection
     tables: Vec<String>,
-    /// the names of shards that do not answer in time
+    /// the names of shards that do not answer in time, and of the servers of shards that only other shards know
     silent: Vec<String>,
 }
 
@@ -240,8 +240,22 @@ fn unknown_tables(collection: i32) -> Result<Unknown> {
     let is_later = |one: &Orphan| names::collection_of(&one.relation).is_some_and(|number| number > collection);
     let name = |one: Orphan| format!("{} on shard \"{}\"", names::relation_name(one.relation), one.shard);
     let tables = orphans.into_iter().filter(is_later).take(NAMED).map(name).collect();
-    let silent = silent.into_iter().take(NAMED).map(|(shard, _)| format!("\"{shard}\"")).collect();
+    let silent = silent.into_iter().map(|(shard, _)| shard).chain(unknown_shards()?);
+    let silent = silent.take(NAMED).map(|shard| format!("\"{shard}\"")).collect();
     Ok(Unknown { tables, silent })
+}
+
+/// The servers of shards that other shards know and the catalog does not: the lost router has added those shards.
+fn unknown_shards() -> Result<Vec<String>> {
+    let shards = cache::shards()?;
+    let known: HashSet<_> = shards.values().filter_map(|shard| Some(&shard.server.as_ref()?.name)).collect();
+    let mut unknown = BTreeSet::new();
+    for shard in shards.values().filter(|shard| !shard.is_local()) {
+        // A shard that does not answer is among the silent ones.
+        let servers = read_call_on(shard, &ReadShardServers {}).unwrap_or_default();
+        unknown.extend(servers.into_iter().filter(|server| server != LOCAL_SERVER && !known.contains(server)));
+    }
+    Ok(unknown.into_iter().collect())
 }
 
 /// Refuses to create a collection's missing table anew while its documents may be elsewhere, because the router has lost a change of
@@ -252,8 +266,8 @@ pub fn check_may_create(shard: &str, collection: &Collection) -> Result<()> {
     let (where_, hint) = match (&*tables, &*silent) {
         ([], []) => return Ok(()),
         ([], silent) => (
-            format!("shard {}, which does not answer", silent.join(", ")),
-            "Run it again when that shard answers, or remove the shard if it is lost.",
+            format!("shard {}, which does not answer or is not in the catalog", silent.join(", ")),
+            "Run it again when that shard answers, or has been added with docshard.add_shard(), or was removed as a lost one.",
         ),
         (tables, _) => (
             format!("{}, which the catalog does not know", tables.join(", ")),

@@ -5,6 +5,9 @@ use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::{Kind, ensure};
 use pgrx::pg_sys::Oid;
 
+/// The foreign server through which the router, and other shards, reach the router's own database.
+pub const LOCAL_SERVER: &str = "docshard_local";
+
 /// A shard.
 #[derive(Clone, Debug)]
 pub struct Shard {

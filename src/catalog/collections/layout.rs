@@ -324,12 +324,17 @@ fn store_zones(namespace: &str, key: &KeyPattern, ranges: &[ZoneRange]) -> Resul
     })
 }
 
-/// Drops a copy that has not become the collection, on all nodes. On shards that cannot be reached it is dropped later.
-pub fn drop_copy(id: i32, name: &str) -> Result<()> {
+/// Deletes a copy that has not become the collection from the catalog, and drops the router's own table of it. Shards have dropped theirs.
+pub fn forget_copy(id: i32, name: &str) -> Result<()> {
     if collections::lock_id(id)?.is_none() || collections::namespace(id)?.as_deref() != Some(name) {
         return Ok(());
     }
-    pending_drops::drop_everywhere(&placements::shards(id)?, Dropped::Collection(id), name)?;
+    for shard in placements::shards(id)? {
+        let shard = cache::shard(shard)?;
+        if shard.is_local() {
+            call_on(&shard, &DropTable { collection: id })?;
+        }
+    }
     collections::delete(id)?;
     change::announce();
     Ok(())
