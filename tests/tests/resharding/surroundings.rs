@@ -276,7 +276,8 @@ fn large_documents_in_the_free_space_of_a_part_are_copied_in_bounded_memory() {
     cluster.router.arm("reshard.cloned", Fault::Pause);
     cluster.router.release("reshard.cloning");
     cluster.router.await_fault("reshard.cloned");
-    let sessions = "SELECT pid, application_name FROM pg_stat_activity WHERE backend_type = 'client backend'";
+    let sessions = "SELECT pid, application_name FROM pg_stat_activity \
+                    WHERE application_name LIKE 'docshard m %' OR application_name = 'postgres_fdw'";
     for node in [recipient, donor] {
         let sessions = node.client().query(sessions, &[]).expect("sessions");
         let peaks: Vec<(String, i64)> = sessions.iter().map(|row| (row.get(1), peak_mb(row.get(0)))).collect();
