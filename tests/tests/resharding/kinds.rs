@@ -250,7 +250,7 @@ fn a_router_without_other_shards_changes_layouts() {
 fn documents_that_the_validator_refuses_are_copied() {
     let cluster = cluster(300);
     let mut client = cluster.router.client();
-    let validator = format!(r#"{{"collMod": "resharded", "validator": {{"n": {{"$exists": true}}}}}}"#);
+    let validator = r#"{"collMod": "resharded", "validator": {"n": {"$exists": true}}}"#;
     run(&cluster, &format!("SELECT docshard.update_one('{NS}', '{{\"_id\": 1}}', '{{\"$unset\": {{\"n\": 1}}}}')"));
     run(&cluster, &format!("SELECT docshard.run_command('test', '{validator}')"));
     for (round, sql) in [
