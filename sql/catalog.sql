@@ -245,6 +245,7 @@ CREATE TABLE docshard_catalog.resharding (
     command       text NOT NULL,
     old_key       json,
     key           json,
+    request       bigint,
     state         text NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'committed', 'aborted', 'done')),
     outcome       text NOT NULL DEFAULT 'running',
     step          text NOT NULL DEFAULT 'registered',
@@ -269,6 +270,7 @@ COMMENT ON TABLE docshard_catalog.resharding IS 'Changes of the layout of collec
 COMMENT ON COLUMN docshard_catalog.resharding.copy_id IS 'the collection into which the documents are copied; copy: its name, until it gets that of the collection';
 COMMENT ON COLUMN docshard_catalog.resharding.command IS 'reshardCollection, moveCollection, unshardCollection or compact';
 COMMENT ON COLUMN docshard_catalog.resharding.key IS 'the new shard key; null: unsharded';
+COMMENT ON COLUMN docshard_catalog.resharding.request IS 'a hash of the requested layout with all its options: a call for the same one waits for this change';
 COMMENT ON COLUMN docshard_catalog.resharding.outcome IS 'the decision: running (none yet), committed or aborted; stays when the state is done';
 COMMENT ON COLUMN docshard_catalog.resharding.commit_now IS 'writers may wait longer than docshard.max_write_stall';
 COMMENT ON COLUMN docshard_catalog.resharding.server_started_at IS 'the start of the server whose process changes the layout: another one may lack the decision';

@@ -293,7 +293,7 @@ shard_functions! {
         given!(collection, file, place, next_place, key, share);
         access::require_captured(collection, &[], None)?;
         let wanted = clone_parts::Wanted { key: recipient_load::read_key(key)?, share: Share::decode(share)? };
-        Ok(TableIterator::new(clone_parts::pack_share(collection, file, place, next_place, &wanted)?))
+        Ok(TableIterator::new(clone_parts::pack_share(collection, file, place, next_place, wanted)?))
     };
 
     [volatile, parallel_unsafe, strict] load_share(

@@ -2,7 +2,7 @@
 
 use super::copying::Copying;
 use super::register::{Registered, register};
-use super::request::{Request, Resharded, Target};
+use super::request::{Request, Resharded};
 use super::sessions::Sessions;
 use super::{abort, settle};
 use crate::catalog::cluster::shards::reach_this_database;
@@ -11,7 +11,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::server::sleep_ms;
 use crate::pg::{fault, transaction};
 use crate::storage::lock::{self, Mode, Tag};
-use crate::store::{placements, resharding};
+use crate::store::resharding::{self, Running};
 use docshard_core::cluster::resharding::State;
 use std::time::{Duration, Instant};
 
@@ -46,21 +46,11 @@ pub(super) fn run(request: &Request) -> Result<Resharded> {
     Ok(done)
 }
 
-/// The running change that does what the request asks for: a client that has lost its connection sends its request again.
+/// The running change for the same request: a client that has lost its connection sends its request again.
 fn same(request: &Request) -> Result<Option<i64>> {
-    for change in resharding::running()? {
-        let is_same = change.namespace == request.namespace
-            && change.command == request.command
-            && match &request.target {
-                Target::Key { key, .. } | Target::Refined(key) => change.key.as_ref() == Some(key),
-                Target::Shard(to) => placements::shards(change.copy_id)? == [*to],
-                Target::Same => true,
-            };
-        if is_same {
-            return Ok(Some(change.id));
-        }
-    }
-    Ok(None)
+    let asked = (&request.namespace, &request.command, Some(request.target.number()));
+    let is_same = |change: &Running| (&change.namespace, &change.command, change.request) == asked;
+    Ok(resharding::running()?.into_iter().find(is_same).map(|change| change.id))
 }
 
 /// Waits for the end of a change that another process makes.
@@ -84,6 +74,7 @@ fn copy_and_decide(change: Registered, request: &Request) -> Result<()> {
     fault::point("reshard.registered")?;
     step("preparing")?;
     let mut sessions = Sessions::open(&change)?;
+    sessions.refuse_dependents(collection)?;
     let estimated = sessions.estimate(collection)?;
     transaction::run(|| resharding::set_estimate(id, estimated))?;
     sessions.prepare_recipients(id)?;

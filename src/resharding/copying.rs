@@ -6,8 +6,8 @@
 //! INVARIANT: the logs began before the first read, so they have the key of each document that has changed since it was read. A round takes
 //! some rows of each log, and copies the documents that they name, in parts of limited size. Every recipient removes its versions of these
 //! documents, and stores the current versions of those in its share. Then exactly these rows of the logs are deleted. A document that could
-//! not be stored is logged again before that. So once all logs are empty and nobody writes, the recipients have exactly the donors'
-//! documents.
+//! not be stored is logged again before that. A row that names the same document as a later one may be deleted at once. So once all logs
+//! are empty and nobody writes, the recipients have exactly the donors' documents.
 
 use super::refused::{self, DonorKey};
 use super::register::Registered;
@@ -34,8 +34,10 @@ pub(super) const MAX_ROUND: i64 = 10_000;
 const CHANGES_BYTES: i64 = 4 << 20;
 /// The largest number of log rows of a donor whose documents are pulled and applied at once.
 const MOST_CHANGES: usize = 10_000;
-/// After this number of batches the staging tables are emptied.
-const BATCHES: i32 = 32;
+/// The staging tables are emptied when one of them has about this many bytes.
+const STAGED_BYTES: i64 = 64 << 20;
+/// About the bytes of a change in a staging table without its document.
+const ROW_BYTES: i64 = 100;
 /// The shortest interval at which progress is written to the catalog.
 const PROGRESS: Duration = Duration::from_millis(500);
 
@@ -47,6 +49,8 @@ pub(super) struct Copying {
     old_key: String,
     key: String,
     batch: i32,
+    /// the most bytes that a staging table has got since they were emptied
+    staged: i64,
     pub(super) rounds: i32,
     lag: usize,
     /// a document that was refused in the last round
@@ -104,6 +108,7 @@ impl Copying {
             old_key,
             key,
             batch: 0,
+            staged: 0,
             rounds: 0,
             lag: 0,
             refused: None,
@@ -139,7 +144,7 @@ impl Copying {
         let mut turns: Vec<Turn> = (0..count).map(|first| Turn { first, ..Turn::default() }).collect();
         loop {
             self.batch += 1;
-            let is_last_of_table = self.batch % BATCHES == 0;
+            let is_last_of_table = self.staged >= STAGED_BYTES;
             for (position, turn) in turns.iter_mut().enumerate() {
                 // A staging table is emptied while nobody uses it.
                 let next = if is_last_of_table { None } else { turn.step(&self.sessions.donors) };
@@ -149,15 +154,18 @@ impl Copying {
                 turn.pulls = next.map(|(donor, _)| (self.batch, donor));
             }
             self.load_pulled(&mut turns)?;
+            let mut most = 0;
             for (position, turn) in turns.iter_mut().enumerate() {
                 turn.loads = None;
                 if let Some(pulled) = turn.pulls.take() {
                     let answer = self.sessions.recipients[position].puller.finish()?;
                     let (documents, bytes): (i64, i64) = decode_only("a pull", &answer)?;
                     self.bytes += bytes;
+                    most = most.max(bytes);
                     turn.loads = (documents > 0).then_some(pulled);
                 }
             }
+            self.staged += most;
             if is_last_of_table {
                 self.empty_staging()?;
             } else if turns.iter().all(|turn| turn.loads.is_none() && turn.next.0 >= self.sessions.donors.len()) {
@@ -212,6 +220,7 @@ impl Copying {
         for Recipient { puller, .. } in &mut self.sessions.recipients {
             puller.execute(&format!("TRUNCATE {staging}"))?;
         }
+        self.staged = 0;
         Ok(())
     }
 
@@ -232,10 +241,12 @@ impl Copying {
             ReadChangeNumbers { resharding, most }.start(session)?;
         }
         let mut numbers: Vec<Vec<i64>> = Vec::new();
+        self.lag = 0;
         for Donor { session, .. } in &mut self.sessions.donors {
-            numbers.push(ReadChangeNumbers::decode(&session.finish()?)?);
+            let logged = ReadChangeNumbers::decode(&session.finish()?)?;
+            self.lag += logged.iter().map(|logged| usize::try_from(logged.rows).unwrap_or(0)).sum::<usize>();
+            numbers.push(logged.iter().map(|logged| logged.number).collect());
         }
-        self.lag = numbers.iter().map(Vec::len).sum();
         let mut again = Vec::new();
         let mut rest: Vec<&[i64]> = numbers.iter().map(Vec::as_slice).collect();
         while rest.iter().any(|rest| !rest.is_empty()) {
@@ -282,7 +293,7 @@ impl Copying {
                 call.call(&mut self.sessions.donors[donor].session)?;
             }
         }
-        if self.rounds % BATCHES == 0 {
+        if self.staged >= STAGED_BYTES {
             self.empty_staging()?;
         }
         Ok(again)
@@ -298,17 +309,20 @@ impl Copying {
                 let source = &sources[donor];
                 let sql = format!(
                     "WITH pulled AS (INSERT INTO {staging} (batch, {columns}) \
-                     SELECT {batch}, {columns} FROM {} WHERE migration_id = $1 AND seq = ANY ($3) AND {} RETURNING 1) \
-                     SELECT pg_catalog.count(*) FROM pulled",
+                     SELECT {batch}, {columns} FROM {} WHERE migration_id = $1 AND seq = ANY ($3) AND {} \
+                     RETURNING coalesce(pg_catalog.pg_column_size(doc), 0) + {ROW_BYTES} AS size) \
+                     SELECT pg_catalog.count(*), coalesce(pg_catalog.sum(size), 0)::int8 FROM pulled",
                     source.changes,
                     source.check_donor(2),
                     columns = source.change_columns()
                 );
                 let params = [Param::Int8(self.change.id), Param::Text(expected), Param::Int8Array(wanted)];
-                puller.start(&sql, &params, i64::WIRE)?;
+                puller.start(&sql, &params, <(i64, i64)>::WIRE)?;
             }
+            let mut most = 0;
             for Recipient { puller, .. } in &mut self.sessions.recipients {
-                let pulled: i64 = decode_only("a pull", &puller.finish()?)?;
+                let (pulled, bytes): (i64, i64) = decode_only("a pull", &puller.finish()?)?;
+                most = most.max(bytes);
                 if usize::try_from(pulled) != Ok(wanted.len()) {
                     return Err(error!(
                         Kind::OperationFailed,
@@ -318,6 +332,7 @@ impl Copying {
                     ));
                 }
             }
+            self.staged += most;
         }
         Ok(())
     }

@@ -80,6 +80,7 @@ fn enter(request: &Request, locked: &mut Option<i64>) -> Result<Registered> {
         command: &request.command,
         old_key: text(&of.key),
         key: text(&layout.key),
+        request: request.target.number(),
     })?;
     // Sessions of a standby learn of it, so that they know what is undecided once it is promoted.
     change::touch(of.id)?;

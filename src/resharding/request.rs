@@ -2,6 +2,7 @@
 
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::zone::ZoneRange;
+use docshard_core::values::key::encode::hash_encoded;
 use serde::{Deserialize, Serialize};
 
 /// A request to change a collection's layout.
@@ -46,6 +47,11 @@ pub enum Target {
 }
 
 impl Target {
+    /// A hash of the target with all its options: equal targets have equal numbers.
+    pub(super) fn number(&self) -> i64 {
+        hash_encoded(format!("{self:?}").as_bytes())
+    }
+
     /// The ranges of zones.
     pub(super) fn zones(zones: &[Range]) -> Vec<ZoneRange> {
         let range = |(min, max, zone): &Range| ZoneRange { min: min.clone(), max: max.clone(), zone: zone.clone() };

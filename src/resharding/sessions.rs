@@ -15,11 +15,12 @@ use crate::pg::server::sleep_ms;
 use crate::pg::{fault, transaction};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::share::Share;
+use docshard_core::error::sqlstate::DEPENDENT_OBJECTS_STILL_EXIST;
 use docshard_core::error::{Kind, error};
 use docshard_core::routing::names::table;
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::migration::{CollectionWriters, DivideRange, LockHolder};
-use docshard_core::routing::protocol::resharding::InsertShareParts;
+use docshard_core::routing::protocol::resharding::{FindDependents, InsertShareParts};
 use docshard_core::routing::protocol::shard_tables::{ExplainScan, InsertCapture, SampleDocumentSize, TableRange};
 use docshard_core::sql::param::Param;
 use docshard_core::sql::quote::quote_literal;
@@ -136,6 +137,25 @@ impl Sessions {
             documents += plans.first().and_then(|plan| plan[0]["Plan"]["Plan Rows"].as_i64()).unwrap_or(0);
         }
         Ok(documents)
+    }
+
+    /// Refuses a change if another object would keep a donor from dropping its table in the end.
+    ///
+    /// # Errors
+    /// `IllegalOperation` (2BP01).
+    pub(super) fn refuse_dependents(&mut self, collection: i32) -> Result<()> {
+        let table = table(collection);
+        for Donor { session, .. } in &mut self.donors {
+            if let Some(dependent) = (FindDependents { table: &table }).call(session)?.first() {
+                let shard = &session.name;
+                let message =
+                    format!("{dependent} on shard \"{shard}\" depends on {table}, in whose place another table comes");
+                return Err(Error::new(Kind::IllegalOperation, message)
+                    .with_sqlstate(DEPENDENT_OBJECTS_STILL_EXIST)
+                    .with_hint("Drop it, and create it again over the new table, which docshard.collections names."));
+            }
+        }
+        Ok(())
     }
 
     /// The recipients create the tables by which they pull.

@@ -16,8 +16,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// This part of the estimate is added to it, for pages that are not full, and for errors of the estimate.
 const MARGIN: f64 = 0.2;
-/// The most bytes of batches in a staging table: they have arrived, and stay until the table is emptied.
-const STAGING: f64 = (128 << 20) as f64;
+/// The most bytes of batches in a staging table: they have arrived, and stay until the table is emptied. There are 64 MiB, and a part with a
+/// last document that may be large.
+const STAGING: f64 = (96 << 20) as f64;
+/// Batches are not compressed: their documents take at most about so many times the space of stored ones.
+const COMPRESSION: f64 = 100.0;
 
 /// Checks the recipients of a layout. `sample`: the keys that some documents get by it; empty except for [`Target::Key`].
 ///
@@ -42,7 +45,7 @@ pub(super) fn check(of: &Collection, target: &Target, layout: &Layout, sample: &
     };
     for shard in recipients {
         let own = total * shares.get(&shard).copied().unwrap_or(0.0);
-        let needed = (own * (1.0 + MARGIN) + own.min(STAGING)) as i64;
+        let needed = (own * (1.0 + MARGIN) + (own * COMPRESSION).min(STAGING)) as i64;
         let free = spaces.get(&shard).map_or(0, |space| space.free);
         if needed > free {
             return Err(not_enough(&cache::shard(shard)?.name, &of.namespace, needed, free));

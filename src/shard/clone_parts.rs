@@ -28,8 +28,9 @@ use docshard_core::routing::protocol::migration::DivideRange;
 use docshard_core::sql::param::Param;
 use docshard_core::values::key::KeyPattern;
 
-/// The largest size of a part, in bytes, apart from its last document. A part that has grown since the range was divided is packed into
-/// several values.
+/// The largest size of a part, and of a packed value, in bytes, apart from its last document. A part that has grown since the range was
+/// divided, also because later documents fill free space between its own, is packed into several values. Donor and recipient have only one
+/// of them in memory at a time.
 const MAX_BYTES: usize = 8 << 20;
 
 /// The largest number of pages of a part by places. New documents may fill the free space of a part's pages before the part is read: this
@@ -168,21 +169,21 @@ impl Wanted {
     }
 }
 
-/// Documents that are packed into values of limited size.
+/// Documents that are packed into one value.
 struct Packing {
-    /// each value, and its number of documents
-    values: Vec<(i64, Vec<u8>)>,
+    documents: i64,
+    bytes: Vec<u8>,
 }
 
 impl Packing {
     fn new() -> Self {
         allocator::keep_large_blocks();
-        Self { values: vec![(0, Vec::new())] }
+        Self { documents: 0, bytes: Vec::new() }
     }
 
     /// Packs the row if `takes` returns true for its key, `_id` and document.
     fn add(&mut self, row: &Columns<'_>, takes: impl FnOnce(&[u8], &[u8], &[u8]) -> bool) {
-        let (documents, bytes) = self.values.last_mut().expect("there is one");
+        let bytes = &mut self.bytes;
         let start = bytes.len();
         bytes.extend([0; 12]);
         let mut ends = [bytes.len(); 4];
@@ -193,53 +194,68 @@ impl Packing {
             bytes[start + 4 * column..][..4].copy_from_slice(&length);
         }
         let part = |column: usize| &bytes[ends[column]..ends[column + 1]];
-        if !takes(part(0), part(1), part(2)) {
+        if takes(part(0), part(1), part(2)) {
+            self.documents += 1;
+        } else {
             bytes.truncate(start);
-            return;
-        }
-        *documents += 1;
-        if bytes.len() >= MAX_BYTES {
-            self.values.push((0, Vec::new()));
         }
     }
 
-    /// The values with their numbers of documents, as text.
-    fn encoded(self) -> Vec<(i64, String)> {
-        let values = self.values.into_iter().filter(|(documents, _)| *documents > 0);
-        values.map(|(documents, bytes)| (documents, STANDARD_NO_PAD.encode(bytes))).collect()
+    fn is_full(&self) -> bool {
+        self.bytes.len() >= MAX_BYTES
+    }
+
+    /// The number of documents, and the value as text; None without documents.
+    fn encoded(self) -> Option<(i64, String)> {
+        (self.documents > 0).then(|| (self.documents, STANDARD_NO_PAD.encode(self.bytes)))
     }
 }
 
 /// Packs the documents of a part of a range, by the active snapshot. Returns one or several packed values, each with its number of
 /// documents. The part reaches from its key to the next part's key: without an `id` it starts at the shard key's first document; without a
-/// next key it ends with the table.
+/// next key it ends with the table. Each value is packed when it is asked for, so only one is in memory: the caller keeps the snapshot
+/// active.
 pub fn pack(
     collection: i32,
     (skey, id): (&[u8], Option<&[u8]>),
     (next_skey, next_id): (Option<&[u8]>, Option<&[u8]>),
-) -> Result<Vec<(i64, String)>> {
+) -> Result<impl Iterator<Item = (i64, String)> + use<>> {
     let (relation, index) = table::oids(collection)?;
-    let mut packing = Packing::new();
-    let mut pack_one = |row: Columns<'_>| {
-        let mut is_here = true;
-        packing.add(&row, |skey, id, _| {
-            is_here = next_skey.is_none_or(|next| match skey.cmp(next) {
-                std::cmp::Ordering::Equal => next_id.is_some_and(|next| id < next),
-                order => order.is_lt(),
+    let (next_skey, next_id) = (next_skey.map(<[u8]>::to_vec), next_id.map(<[u8]>::to_vec));
+    let is_here = move |skey: &[u8], id: &[u8]| {
+        next_skey.as_deref().is_none_or(|next| match skey.cmp(next) {
+            std::cmp::Ordering::Equal => next_id.as_deref().is_some_and(|next| id < next),
+            order => order.is_lt(),
+        })
+    };
+    let mut rest = Some((skey.to_vec(), id.map(<[u8]>::to_vec)));
+    Ok(std::iter::from_fn(move || {
+        let (skey, id) = rest.take()?;
+        let mut packing = Packing::new();
+        let mut pack_one = |row: Columns<'_>| {
+            let mut goes_on = true;
+            packing.add(&row, |skey, id, _| {
+                goes_on = is_here(skey, id);
+                goes_on
             });
-            is_here
-        });
-        is_here
-    };
-    let rest = match id {
-        Some(id) => scan::by_key(relation, index, &[Bound::Is(skey), Bound::From(id)], &mut pack_one),
-        None => true,
-    };
-    if rest {
-        let from = if id.is_some() { Bound::Above(skey) } else { Bound::From(skey) };
-        scan::by_key(relation, index, &[from], &mut pack_one);
-    }
-    Ok(packing.encoded())
+            if goes_on && packing.is_full() {
+                // No key lies between this one and the same one with a zero byte added.
+                let next = |id: Vec<u8>| [id, vec![0]].concat();
+                rest = row.bytes(0).map(|skey| (skey, row.bytes(1).map(next)));
+                goes_on = false;
+            }
+            goes_on
+        };
+        let goes_on = match &id {
+            Some(id) => scan::by_key(relation, index, &[Bound::Is(&skey), Bound::From(id)], &mut pack_one),
+            None => true,
+        };
+        if goes_on {
+            let from = if id.is_some() { Bound::Above(&skey) } else { Bound::From(&skey) };
+            scan::by_key(relation, index, &[from], &mut pack_one);
+        }
+        packing.encoded()
+    }))
 }
 
 /// Like [`pack`], of those documents of a part of a table that a recipient gets. The part reaches from its place to the next part's place.
@@ -251,21 +267,27 @@ pub fn pack_share(
     file: i64,
     from: Place,
     before: Place,
-    wanted: &Wanted,
-) -> Result<Vec<(i64, String)>> {
+    wanted: Wanted,
+) -> Result<impl Iterator<Item = (i64, String)>> {
     let (relation, _) = table::oids(collection)?;
+    // From here on the table keeps this file until the transaction ends.
     if scan::file(relation) != file {
         bail!(
             Kind::ConflictingOperationInProgress,
             "the table of collection {collection} was written anew, as by VACUUM FULL, while its documents were copied"
         );
     }
-    let mut packing = Packing::new();
-    scan::by_place(relation, from, before, |row| {
-        packing.add(&row, |_, _, doc| wanted.includes(doc));
-        true
-    });
-    Ok(packing.encoded())
+    let mut rest = Some(from);
+    Ok(std::iter::from_fn(move || {
+        let from = rest.take()?;
+        let mut packing = Packing::new();
+        scan::by_place(relation, from, before, |row| {
+            packing.add(&row, |_, _, doc| wanted.includes(doc));
+            rest = packing.is_full().then(|| row.place_number() + 1);
+            rest.is_none()
+        });
+        packing.encoded()
+    }))
 }
 
 /// Decodes a packed value that was transferred. Its documents are checked when they are loaded: see [`super::recipient_load`].

@@ -7,6 +7,7 @@ use super::stored::document;
 use super::{clone_parts, table};
 use crate::pg::error::{Error, Result};
 use crate::pg::memory::allocator;
+use crate::pg::memory::context::OwnContext;
 use crate::pg::server::relation_oid;
 use crate::pg::transaction::subtransaction::attempt;
 use crate::storage::SCHEMA;
@@ -175,16 +176,25 @@ pub(super) fn with_order(doc: Vec<u8>, order: Option<Vec<u8>>) -> Result<Vec<u8>
     }
 }
 
-/// Loads a batch of packed documents. Returns the number of loaded documents. `is_unique`: documents that conflict with another one in a
-/// unique index are omitted.
+/// Loads a batch of packed documents, one packed value after another. Returns the number of loaded documents. `is_unique`: documents that
+/// conflict with another one in a unique index are omitted.
 pub fn load_batch(loading: &LoadBatch<'_>) -> Result<u64> {
     let &LoadBatch { migration, collection, batch, is_unique, lo, hi, key } = loading;
     let expected = Expected { lo, hi, key: &read_key(key)? };
     let (staging, index) = staging(migration)?;
     allocator::keep_large_blocks();
-    let mut packed = Vec::new();
-    by_int4(staging, index, batch, Look::Active, |row| row.append(PACKED, &mut packed));
-    let rows = clone_parts::unpack(&packed)?;
+    let mut loaded = Ok(0);
+    by_int4(staging, index, batch, Look::Active, |row| {
+        if let (Ok(before), Some(packed)) = (&loaded, row.bytes(PACKED)) {
+            let load = || load_packed(collection, &expected, is_unique, &packed);
+            loaded = OwnContext::of_transaction(c"docshard load").within(load).map(|more| before + more);
+        }
+    });
+    loaded
+}
+
+fn load_packed(collection: i32, expected: &Expected<'_>, is_unique: bool, packed: &[u8]) -> Result<u64> {
+    let rows = clone_parts::unpack(packed)?;
     for row in &rows {
         raw::validate(row.doc)?;
         expected.check(row.skey, row.id, Some(row.doc))?;

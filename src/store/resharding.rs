@@ -45,6 +45,8 @@ rows! {
         command: String,
         /// the new shard key; None: unsharded
         key: Option<String> = "key::text",
+        /// a hash of the requested layout with all its options
+        request: Option<i64>,
         step: String,
         documents: i64,
         bytes: i64,
@@ -87,6 +89,7 @@ pub struct Draft<'a> {
     pub command: &'a str,
     pub old_key: Option<String>,
     pub key: Option<String>,
+    pub request: i64,
 }
 
 /// True if the table exists: since release 0.4.0.
@@ -175,9 +178,12 @@ statements! {
 
     /// Inserts a change in state *running*.
     pub fn insert(draft: &Draft<'_>) {
-        run "INSERT INTO docshard_catalog.resharding (id, collection_id, copy_id, namespace, copy, command, old_key, key) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7::text::json, $8::text::json)",
-            [draft.id, draft.collection, draft.copy_id, draft.namespace, draft.copy, draft.command, draft.old_key, draft.key]
+        run "INSERT INTO docshard_catalog.resharding (id, collection_id, copy_id, namespace, copy, command, old_key, key, request) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7::text::json, $8::text::json, $9)",
+            [
+                draft.id, draft.collection, draft.copy_id, draft.namespace, draft.copy, draft.command, draft.old_key, draft.key,
+                draft.request
+            ]
     }
 
     fn set_state(id: i64, from: &str, to: &str) -> bool {

@@ -14,10 +14,10 @@ statements! {
     /// True if a shard belongs to the zone.
     pub fn exists(zone: &str) -> bool { run "SELECT FROM docshard_catalog.zones WHERE zone = $1 LIMIT 1" }
 
-    /// The zones that have ranges, and no other shard than this one that is not draining.
-    pub fn depending_on(shard: ShardId) -> Vec<String> {
+    /// The zones that have ranges, or all zones if `also_others`, that have no other shard than this one that is not draining.
+    pub fn depending_on(shard: ShardId, also_others: bool) -> Vec<String> {
         run "SELECT z.zone FROM docshard_catalog.zones z \
-             WHERE z.shard_id = $1 AND EXISTS (SELECT FROM docshard_catalog.zone_ranges r WHERE r.zone = z.zone) \
+             WHERE z.shard_id = $1 AND ($2 OR EXISTS (SELECT FROM docshard_catalog.zone_ranges r WHERE r.zone = z.zone)) \
              AND NOT EXISTS (SELECT FROM docshard_catalog.zones o JOIN docshard_catalog.shards s ON s.id = o.shard_id \
                              WHERE o.zone = z.zone AND o.shard_id <> $1 AND NOT s.draining) ORDER BY z.zone"
     }

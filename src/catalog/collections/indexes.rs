@@ -12,7 +12,7 @@ use crate::store;
 use crate::store::index_builds::Build;
 use crate::store::indexes::StoredIndex;
 use docshard_core::cluster::chunk_map::ShardId;
-use docshard_core::error::{Kind, bail, error};
+use docshard_core::error::{Kind, bail, ensure, error};
 use docshard_core::json::pairs_as_object;
 use docshard_core::query::index::IndexKeys;
 use docshard_core::routing::model::Collection;
@@ -136,9 +136,7 @@ pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Dr
     if options.unique {
         check_unique(&collection.key, &keys, &keys_json)?;
     }
-    if collection.indexes.len() + 1 + usize::from(collection.key_index().is_some()) >= MAX_INDEXES {
-        bail!(Kind::CannotCreateIndex, "add index fails, too many indexes for {ns}: at most {MAX_INDEXES}");
-    }
+    check_count(ns, collection.count_of_indexes() + 1)?;
     if let Some(build) = change::running_build(locked.id)? {
         return Ok(Drafted::Busy(build));
     }
@@ -156,6 +154,19 @@ pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Dr
         keys,
         shards: collection.placements.keys().copied().collect(),
     })))
+}
+
+/// Refuses more than [`MAX_INDEXES`] indexes.
+///
+/// # Errors
+/// `CannotCreateIndex`.
+pub(super) fn check_count(ns: &str, count: usize) -> Result<()> {
+    ensure!(
+        count <= MAX_INDEXES,
+        Kind::CannotCreateIndex,
+        "add index fails, too many indexes for {ns}: at most {MAX_INDEXES}"
+    );
+    Ok(())
 }
 
 /// Collects the names of the indexes that one call creates. It is an error if the call creates the same index twice.

@@ -10,6 +10,7 @@
 //! before the change finds another version.
 
 use super::collection::{Options, insert_row, lay_out};
+use super::indexes::check_count;
 use super::rename::move_rights;
 pub use super::sharding::needs_index;
 use super::sharding::{self, ShardOptions};
@@ -185,7 +186,11 @@ struct Keys {
 }
 
 /// Returns the keys of the indexes that the copy needs besides those of the collection, each with true if the index is unique: the index of
-/// a unique shard key, and one on the former shard key if the tables' primary key has served as its index.
+/// a unique shard key, and one on the former shard key if the tables' primary key has served as its index. The last one is left out if the
+/// collection would have too many indexes with it.
+///
+/// # Errors
+/// `CannotCreateIndex` for too many indexes.
 fn own_indexes(of: &Collection, layout: &Layout, id: i32) -> Result<Vec<(Keys, bool)>> {
     let keys = |pattern: &KeyPattern| -> Result<Keys> {
         let text = pattern.to_json().to_string();
@@ -193,21 +198,30 @@ fn own_indexes(of: &Collection, layout: &Layout, id: i32) -> Result<Vec<(Keys, b
     };
     let mut own = Vec::new();
     let is_same = of.key == layout.key;
+    // With that on `_id`.
+    let mut count = of.indexes.len() + 1;
     if !layout.key.is_unsharded() {
         let options = ShardOptions { unique: layout.unique, ..ShardOptions::default() };
         let serves = sharding::has_index_or_place(of, &layout.key, &options)?;
+        let is_id = layout.key.is_in_order_of_id();
         if serves || layout.unique || is_same && !of.has_key_index {
             collections::drop_key_index(id)?;
+        } else {
+            count += usize::from(!is_id);
         }
         if layout.unique {
             collections::set_unique(id)?;
-            if !serves && !layout.key.is_in_order_of_id() {
+            if !serves && !is_id {
                 own.push((keys(&layout.key)?, true));
             }
         }
     }
-    if !is_same && of.key_index().is_some() {
-        own.push((keys(&of.key)?, false));
+    if !is_same {
+        count += own.len();
+        check_count(&of.namespace, count)?;
+        if of.key_index().is_some() && check_count(&of.namespace, count + 1).is_ok() {
+            own.push((keys(&of.key)?, false));
+        }
     }
     Ok(own)
 }

@@ -7,8 +7,10 @@ use super::namespace;
 use crate::catalog::cache;
 use crate::catalog::change;
 use crate::catalog::cluster::move_exclusion::refuse_while_resharding;
+use crate::catalog::cluster::shard::Shard;
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
+use crate::store::resharding;
 use crate::store::zone_ranges::{self, StoredRange};
 use crate::store::zones::{self, Membership};
 use docshard_core::cluster::chunk_map::ShardId;
@@ -47,16 +49,7 @@ pub fn remove_shard(shard: &str, zone: &str) -> Result<()> {
     check_name(zone)?;
     lock()?;
     let shard = cache::shard_named(shard)?;
-    if depending_on(shard.id)?.iter().any(|needed| needed == zone) {
-        return Err(error!(
-            Kind::ZoneStillInUse,
-            "{} is the last shard of the zone '{zone}', which has ranges of keys", shard.name
-        )
-        .with_hint(format!(
-            "Add another shard to the zone, or remove its ranges: \
-             docshard.update_zone_key_range(ns, min, max, NULL); docshard.zone_ranges lists those of '{zone}'."
-        )));
-    }
+    refuse_last(&shard, Some(zone))?;
     if zones::delete(shard.id, zone)? {
         change::log("removeShardFromZone", None, &json!({"shard": shard.name, "zone": zone}))?;
         change::announce();
@@ -64,7 +57,23 @@ pub fn remove_shard(shard: &str, zone: &str) -> Result<()> {
     Ok(())
 }
 
-pub use crate::store::zones::depending_on;
+/// Refuses to remove from the zone, or from any zone without a `zone`, the last shard that is not draining, if the zone has ranges, or may
+/// get some by a change of layout that runs.
+/// Errors: `ZoneStillInUse`.
+pub fn refuse_last(shard: &Shard, zone: Option<&str>) -> Result<()> {
+    let may_get_ranges = resharding::running()?.iter().any(|change| change.command == "reshardCollection");
+    let needed = zones::depending_on(shard.id, may_get_ranges)?;
+    let Some(zone) = needed.iter().find(|needed| zone.is_none_or(|zone| *needed == zone)) else { return Ok(()) };
+    let or_may = if may_get_ranges { ", or may get some by the reshard_collection that runs" } else { "" };
+    Err(error!(
+        Kind::ZoneStillInUse,
+        "{} is the last shard of the zone '{zone}', which has ranges of keys{or_may}", shard.name
+    )
+    .with_hint(format!(
+        "Add another shard to the zone, or remove its ranges: \
+         docshard.update_zone_key_range(ns, min, max, NULL); docshard.zone_ranges lists those of '{zone}'."
+    )))
+}
 
 /// Assigns a range of keys to a zone; None removes the range with exactly these bounds.
 /// Errors: `BadValue` for malformed bounds, `FailedToParse` for an empty range, `RangeOverlapConflict`, `ZoneNotFound`;

@@ -5,7 +5,7 @@
 //! writers. So a writer that holds the lock uses the present validator, whatever the router knows, and after a change has committed no
 //! document is checked by the old one. A direct write to the table takes the lock and reads the number here, once in each transaction.
 //!
-//! Rows that a move writes are not checked: their documents were stored before.
+//! Rows that a move or a change of layout writes are not checked: their documents were stored before.
 
 use super::capture;
 use crate::pg::error::{Result, server_log};

@@ -163,6 +163,10 @@ fn a_change_of_layout_can_be_aborted_and_cancelled() {
         format!("docshard.move_chunk('{NS}', '{{\"k\": 50}}', 'shard1')"),
         format!("docshard.modify_collection('{NS}', '{{\"validator\": {{\"k\": {{\"$gt\": -1}}}}}}')"),
         format!("docshard.reshard_collection('{NS}', '{{\"n\": 1}}')"),
+        // The same key, but not the same change.
+        format!("docshard.reshard_collection('{NS}', '{{\"u\": 1}}', '{{\"unique\": true}}')"),
+        format!("docshard.reshard_collection('{NS}', '{{\"u\": 1}}', '{{\"numInitialChunks\": 9}}')"),
+        format!("docshard.reshard_collection('{NS}', '{{\"u\": 1}}', '{{\"zones\": []}}')"),
     ] {
         let error = client.query(&format!("SELECT {statement}"), &[]).expect_err(&statement);
         assert_eq!(code(&error), "MongoDB error 338 (ReshardCollectionInProgress)", "{statement}: {error:?}");
@@ -235,6 +239,26 @@ fn a_change_of_layout_can_be_aborted_and_cancelled() {
     assert_eq!(error.code().map(|code| code.code()), Some("57014"), "{error:?}");
     check_clean(&cluster);
     check(&cluster, 1000);
+}
+
+/// A client that has lost its connection sends its call again.
+#[test]
+fn a_repeated_call_waits_for_the_change_that_runs() {
+    let cluster = cluster(300);
+    let call = reshard(r#"{"u": 1}"#, r#"{"unique": true, "numInitialChunks": 9}"#);
+    cluster.router.arm("reshard.cloned", Fault::Pause);
+    let calls = [start(&cluster, call.clone()), {
+        cluster.router.await_fault("reshard.cloned");
+        start(&cluster, call)
+    }];
+    thread::sleep(std::time::Duration::from_secs(1));
+    cluster.router.release("reshard.cloned");
+    for call in calls {
+        let done = call.join().expect("a thread").expect("the change");
+        assert_eq!(done["ok"], 1, "{done}");
+    }
+    assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard.resharding"), 1);
+    check(&cluster, 300);
 }
 
 #[test]

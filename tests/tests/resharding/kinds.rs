@@ -1,7 +1,8 @@
 //! The kinds of changes, each from end to end, and input for which MongoDB has error codes.
 
-use crate::{NS, check, check_clean, cluster, code, json, key, reshard, run};
+use crate::{NS, check, check_clean, cluster, code, json, key, reshard, run, start};
 use docshard_tests::Cluster;
+use docshard_tests::faults::Fault;
 use serde_json::{Value, json as doc};
 
 #[test]
@@ -242,4 +243,100 @@ fn a_router_without_other_shards_changes_layouts() {
     check_clean(&alone);
     run(&alone, &format!("SELECT docshard.create_index('{NS}', '{{\"n\": 1}}')"));
     check(&alone, 500);
+}
+
+/// A validator checks only what is written after it was set, and some roles may bypass it: documents that it refuses are copied like others.
+#[test]
+fn documents_that_the_validator_refuses_are_copied() {
+    let cluster = cluster(300);
+    let mut client = cluster.router.client();
+    let validator = r#"{"collMod": "resharded", "validator": {"n": {"$exists": true}}}"#;
+    run(&cluster, &format!("SELECT docshard.update_one('{NS}', '{{\"_id\": 1}}', '{{\"$unset\": {{\"n\": 1}}}}')"));
+    run(&cluster, &format!("SELECT docshard.run_command('test', '{validator}')"));
+    for (round, sql) in [
+        reshard(r#"{"u": 1}"#, "{}"),
+        format!("SELECT docshard.compact('{NS}')"),
+        format!("SELECT docshard.unshard_collection('{NS}', 'shard0')"),
+        format!("SELECT docshard.move_collection('{NS}', 'shard1')"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        cluster.router.arm("reshard.cloned", Fault::Pause);
+        let pending = start(&cluster, sql.clone());
+        cluster.router.await_fault("reshard.cloned");
+        // The document comes by the log, too.
+        run(
+            &cluster,
+            &format!(
+                "SELECT docshard.update_one('{NS}', '{{\"_id\": 1}}', '{{\"$set\": {{\"round\": {round}}}}}', \
+                 '{{\"bypassDocumentValidation\": true}}')"
+            ),
+        );
+        cluster.router.release("reshard.cloned");
+        let done = pending.join().expect("a thread").unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+        assert_eq!(done["documents"], 300, "{sql}: {done}");
+        let found =
+            json(&mut client, &format!("SELECT docshard.find_one('{NS}', '{{\"_id\": 1}}')")).expect("it is there");
+        assert_eq!((&found["round"], found.get("n")), (&round.into(), None), "{sql}: {found}");
+        // The copy has the validator.
+        let error = client
+            .query(&format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": 1000, \"k\": 1, \"u\": 1}}')"), &[])
+            .expect_err("a document without n");
+        assert_eq!(code(&error), "MongoDB error 121 (DocumentValidationFailure)", "{sql}: {error:?}");
+    }
+    check(&cluster, 300);
+    check_clean(&cluster);
+}
+
+/// The index on the former shard key stays if there is place for it.
+#[test]
+fn a_collection_has_at_most_64_indexes_after_a_change() {
+    let cluster = cluster(30);
+    let mut client = cluster.router.client();
+    let count = |cluster: &Cluster| -> i64 {
+        cluster.router.value(&format!("SELECT count(*) FROM docshard.list_indexes('{NS}')"))
+    };
+    for n in count(&cluster)..64 {
+        run(&cluster, &format!("SELECT docshard.create_index('{NS}', '{{\"f{n}\": 1}}')"));
+    }
+    for sql in [
+        reshard(r#"{"u": 1}"#, r#"{"numInitialChunks": 3}"#),
+        reshard(r#"{"k": 1}"#, r#"{"numInitialChunks": 3}"#),
+        format!("SELECT docshard.unshard_collection('{NS}', 'shard0')"),
+    ] {
+        let done = json(&mut client, &sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+        assert_eq!((&done["documents"], count(&cluster)), (&30.into(), 64), "{sql}: {done}");
+    }
+    // This key needs no index of its own.
+    run(&cluster, &format!("SELECT docshard.shard_collection('{NS}', '{{\"_id\": 1}}')"));
+    let error = json(&mut client, &reshard(r#"{"q": 1}"#, "{}")).expect_err("it would have 65");
+    assert_eq!(code(&error), "MongoDB error 67 (CannotCreateIndex)", "{error:?}");
+    check_clean(&cluster);
+}
+
+#[test]
+fn a_key_of_32_fields_is_changed() {
+    let cluster = cluster(30);
+    let mut client = cluster.router.client();
+    let fields: Vec<String> = (0..31).map(|n| format!("\"f{n}\": 1")).collect();
+    let key = format!("{{\"k\": 1, {}}}", fields.join(", "));
+    for sql in [
+        reshard(&key, r#"{"numInitialChunks": 3}"#),
+        reshard(r#"{"u": 1}"#, r#"{"numInitialChunks": 3}"#),
+        format!("SELECT docshard.unshard_collection('{NS}', 'shard0')"),
+    ] {
+        let done = json(&mut client, &sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+        assert_eq!(done["documents"], 30, "{sql}: {done}");
+    }
+    // The former shard key has an index, which is used.
+    let find = format!("SELECT docshard.find_one('{NS}', '{{\"k\": 7, \"f0\": null}}')");
+    assert_eq!(json(&mut client, &find).expect("it is found")["_id"], 7);
+    check(&cluster, 30);
+    let error = json(
+        &mut client,
+        &format!("SELECT to_jsonb(docshard.create_index('{NS}', '{}'))", key.replacen("1", "\"hashed\"", 1)),
+    )
+    .expect_err("a hashed index has another column");
+    assert_eq!(code(&error), "MongoDB error 67 (CannotCreateIndex)", "{error:?}");
 }

@@ -1,7 +1,7 @@
 //! Space for the copy of a change of layout: what is missing is noticed before, and a disk that becomes full ends the change cleanly.
 
 use crate::{NS, check, check_clean, cluster, code, json, reshard, run};
-use docshard_tests::Cluster;
+use docshard_tests::{Cluster, Node};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
@@ -48,12 +48,24 @@ struct SmallDisk(PathBuf);
 impl SmallDisk {
     /// None if it cannot be mounted.
     fn mount(mib: u32) -> Option<Self> {
-        let path = std::env::temp_dir().join(format!("docshard-small-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("docshard-small-{}-{mib}", std::process::id()));
         std::fs::create_dir_all(&path).ok()?;
         let disk = Self(path);
         let options = format!("size={mib}m,mode=1777");
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&disk.0).status();
         mounted.is_ok_and(|status| status.success()).then_some(disk)
+    }
+}
+
+impl SmallDisk {
+    /// The shard's new tables are on this disk.
+    fn is_default_of(&self, shard: &Node) {
+        let folder = self.0.join("tables");
+        let folder = folder.to_str().expect("a path of ASCII");
+        shard.program("/bin/mkdir", &[folder]);
+        shard.psql(&format!("CREATE TABLESPACE small LOCATION '{folder}'"));
+        shard.psql("GRANT CREATE ON TABLESPACE small TO PUBLIC");
+        shard.psql("ALTER DATABASE postgres SET default_tablespace = 'small'");
     }
 }
 
@@ -73,12 +85,7 @@ fn a_disk_that_becomes_full_ends_a_change_cleanly() {
     };
     let cluster = Cluster::start(2);
     let shard = &cluster.shards[1];
-    let folder = disk.0.join("tables");
-    let folder = folder.to_str().expect("a path of ASCII");
-    shard.program("/bin/mkdir", &[folder]);
-    shard.psql(&format!("CREATE TABLESPACE small LOCATION '{folder}'"));
-    shard.psql("GRANT CREATE ON TABLESPACE small TO PUBLIC");
-    shard.psql("ALTER DATABASE postgres SET default_tablespace = 'small'");
+    disk.is_default_of(shard);
     run(&cluster, "SELECT docshard.stop_balancer(); SELECT docshard.enable_sharding('test', 'shard0')");
     let documents = "SELECT jsonb_build_object('_id', i, 'text', (SELECT string_agg(md5(random()::text || g), '') FROM generate_series(1, 60) g))";
     run(&cluster, &format!("SELECT docshard.insert_select('{NS}', $${documents} FROM generate_series(1, 9000) i$$)"));
@@ -115,4 +122,34 @@ fn a_disk_that_becomes_full_ends_a_change_cleanly() {
     }
     let free: i64 = shard.value(&format!("SELECT free FROM docshard_internal.storage_space({})", 0));
     assert!(free > 8 << 20, "{free} bytes are free again");
+}
+
+/// Documents arrive uncompressed: the space for them is estimated, and given back before all have arrived.
+#[test]
+fn documents_that_compress_well_need_space_while_they_arrive() {
+    for (mib, is_enough) in [(60, false), (110, true)] {
+        let Some(disk) = SmallDisk::mount(mib) else {
+            println!("skipped: only root can mount a file system");
+            return;
+        };
+        let cluster = Cluster::start(2);
+        disk.is_default_of(&cluster.shards[1]);
+        run(&cluster, "SELECT docshard.stop_balancer(); SELECT docshard.enable_sharding('test', 'shard0')");
+        let documents =
+            "SELECT jsonb_build_object('_id', i, 'text', repeat('x', 4000000)) FROM generate_series(1, 40) i";
+        run(&cluster, &format!("SELECT docshard.insert_select('{NS}', $${documents}$$)"));
+        let moved = json(&mut cluster.router.client(), &format!("SELECT docshard.move_collection('{NS}', 'shard1')"));
+        match moved {
+            Ok(done) => assert!(is_enough && done["documents"] == 40, "{mib} MiB: {done}"),
+            Err(error) => {
+                assert!(!is_enough, "{mib} MiB: {error:?}");
+                assert_eq!(sqlstate(&error), "53100", "{error:?}");
+                assert!(
+                    error.as_db_error().is_some_and(|error| error.message().contains("MiB are needed")),
+                    "{error:?}"
+                );
+            }
+        }
+        assert_eq!(cluster.router.value::<i64>(&format!("SELECT docshard.count_documents('{NS}')")), 40);
+    }
 }

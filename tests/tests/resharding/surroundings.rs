@@ -77,6 +77,9 @@ fn zones_are_not_set_while_a_layout_changes() {
     cluster.router.arm("reshard.cloned", Fault::Pause);
     let pending = start(&cluster, reshard(r#"{"u": 1}"#, "{}"));
     cluster.router.await_fault("reshard.cloned");
+    // The change may give it ranges.
+    let error = client.query("SELECT docshard.remove_shard_from_zone('shard0', 'Z')", &[]).expect_err("the last shard");
+    assert_eq!(code(&error), "MongoDB error 163 (ZoneStillInUse)", "{error:?}");
     for zone in ["'Z'", "NULL"] {
         let statement = format!("docshard.update_zone_key_range('{NS}', '{{\"k\": 1}}', '{{\"k\": 50}}', {zone})");
         let error = client.query(&format!("SELECT {statement}"), &[]).expect_err(&statement);
@@ -91,6 +94,42 @@ fn zones_are_not_set_while_a_layout_changes() {
         0
     );
     run(&cluster, &format!("SELECT docshard.update_zone_key_range('{NS}', '{{\"u\": 1}}', '{{\"u\": 50}}', 'Z')"));
+    check_clean(&cluster);
+}
+
+#[test]
+fn what_depends_on_a_table_is_named_before_its_documents_are_copied() {
+    let cluster = cluster(300);
+    let mut client = cluster.router.client();
+    let table: String =
+        cluster.router.value(&format!("SELECT \"table\" FROM docshard.collections WHERE namespace = '{NS}'"));
+    let shard = &cluster.shards[0];
+    for (object, drop) in [
+        (format!("CREATE VIEW own AS SELECT id FROM {table}"), "DROP VIEW own"),
+        (format!("CREATE TABLE own (rows {table}[])"), "DROP TABLE own"),
+    ] {
+        shard.psql(&object);
+        // Before it copies.
+        cluster.router.arm("reshard.prepared", Fault::Error);
+        let error = json(&mut client, &format!("SELECT docshard.compact('{NS}')")).expect_err(&object);
+        assert_eq!(error.code().map(|code| code.code()), Some("2BP01"), "{error:?}");
+        let message = error.as_db_error().map(|error| error.message().to_owned()).unwrap_or_default();
+        assert!(message.contains("own on shard \"shard0\" depends on "), "{message}");
+        cluster.router.clear_faults();
+        shard.psql(drop);
+    }
+    // These go with the table.
+    for own in [
+        format!("CREATE INDEX own ON {table} (id, skey) WHERE skey IS NOT NULL"),
+        format!("ALTER TABLE {table} ADD CONSTRAINT own CHECK (id IS NOT NULL)"),
+        format!("CREATE STATISTICS own ON id, skey FROM {table}"),
+        format!("CREATE PUBLICATION own FOR TABLE {table}"),
+    ] {
+        shard.psql(&own);
+    }
+    let done = json(&mut client, &format!("SELECT docshard.compact('{NS}')")).expect("nothing prevents it");
+    assert_eq!(done["documents"], 300, "{done}");
+    check(&cluster, 300);
     check_clean(&cluster);
 }
 
@@ -207,6 +246,75 @@ fn large_documents_that_change_are_copied_in_bounded_memory() {
     check(&cluster, 700);
     let n: i64 = cluster.router.value(&format!("SELECT docshard.count_documents('{NS}', '{{\"n\": 1}}')"));
     assert_eq!(n, 100);
+}
+
+/// Documents that fill the free space of a part's pages after the division are packed with it, however large they are.
+#[test]
+fn large_documents_in_the_free_space_of_a_part_are_copied_in_bounded_memory() {
+    let cluster = cluster(1000);
+    let table: String =
+        cluster.router.value(&format!("SELECT \"table\" FROM docshard.collections WHERE namespace = '{NS}'"));
+    run(&cluster, &format!("SELECT docshard.delete_many('{NS}', '{{\"k\": {{\"$gte\": 300, \"$lt\": 900}}}}')"));
+    let (recipient, donor) = (&cluster.shards[0], &cluster.shards[1]);
+    donor.psql(&format!("VACUUM {table}"));
+    cluster.router.arm("reshard.cloning", Fault::Pause);
+    let pending = start(&cluster, format!("SELECT docshard.unshard_collection('{NS}', 'shard0')"));
+    // The recipient has pulled from the first donor, the router.
+    cluster.router.await_fault("reshard.cloning");
+    run(
+        &cluster,
+        &format!(
+            "SELECT docshard.insert_select('{NS}', $$SELECT jsonb_build_object('_id', i, 'k', i, 'n', 0, 'text', \
+             repeat('x', 1500000)) FROM generate_series(300, 399) i$$)"
+        ),
+    );
+    let in_part = format!(
+        "SELECT count(*) FROM {table}, (SELECT max(next_place) AS bound FROM docshard_data.capture_parts) p \
+         WHERE pg_column_size(doc) > 10000 AND split_part(trim('(' FROM ctid::text), ',', 1)::int8 < p.bound >> 16"
+    );
+    assert_eq!(donor.value::<i64>(&in_part), 100);
+    cluster.router.arm("reshard.cloned", Fault::Pause);
+    cluster.router.release("reshard.cloning");
+    cluster.router.await_fault("reshard.cloned");
+    let sessions = "SELECT pid, application_name FROM pg_stat_activity \
+                    WHERE application_name LIKE 'docshard m %' OR application_name = 'postgres_fdw'";
+    for node in [recipient, donor] {
+        let sessions = node.client().query(sessions, &[]).expect("sessions");
+        let peaks: Vec<(String, i64)> = sessions.iter().map(|row| (row.get(1), peak_mb(row.get(0)))).collect();
+        println!("{}: {peaks:?}", node.name);
+        assert!(!peaks.is_empty() && peaks.iter().all(|(_, peak)| *peak < 140), "{}: {peaks:?} MiB", node.name);
+    }
+    cluster.router.release("reshard.cloned");
+    pending.join().expect("a thread").expect("the change");
+    check_clean(&cluster);
+    assert_eq!(cluster.router.value::<i64>(&format!("SELECT docshard.count_documents('{NS}')")), 500);
+}
+
+/// A document that changes again and again is copied once a round, not once for each of its changes.
+#[test]
+fn a_large_document_that_changes_often_is_copied_in_few_rounds() {
+    let cluster = cluster(300);
+    run(
+        &cluster,
+        &format!(
+            "SELECT docshard.insert_select('{NS}', \
+             $$SELECT jsonb_build_object('_id', 300, 'k', 300, 'u', 300, 'n', 0, 'text', repeat('x', 1500000))$$)"
+        ),
+    );
+    cluster.router.arm("reshard.cloned", Fault::Pause);
+    let pending = start(&cluster, reshard(r#"{"u": 1}"#, "{}"));
+    cluster.router.await_fault("reshard.cloned");
+    for _ in 0..40 {
+        run(&cluster, &format!("SELECT {}", crate::change(300, r#"{"$inc": {"n": 1}}"#)));
+    }
+    cluster.router.release("reshard.cloned");
+    pending.join().expect("a thread").expect("the change");
+    let rounds: i32 = cluster.router.value("SELECT rounds FROM docshard.resharding");
+    assert!((1..5).contains(&rounds), "{rounds} rounds");
+    let n: i64 = cluster.router.value(&format!("SELECT docshard.count_documents('{NS}', '{{\"n\": 40}}')"));
+    assert_eq!(n, 1);
+    check(&cluster, 301);
+    check_clean(&cluster);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The columns of an index's b-tree: the keys of a document's values, and the type information that keys lack.
 
-use super::keys::IndexKeys;
+use super::keys::{IndexKeys, MAX_FIELDS};
 use super::types::{self, Codes, LONG, MISSING_BELOW, PLAIN, PRESENT_NULL, UNDEFINED};
 use crate::error::{Kind, Result, bail, error};
 use crate::values::document::element::Element;
@@ -82,9 +82,9 @@ impl IndexKeys {
     }
 
     /// True if the b-tree has a column of types, so that the indexed values can be restored from it alone. Documents whose keys are
-    /// [`IN_ENTRIES`] are excepted.
+    /// [`IN_ENTRIES`] are excepted. With [`MAX_FIELDS`] fields, there is no place for it: PostgreSQL's indexes have at most 32 columns.
     pub fn has_types(&self) -> bool {
-        self.has_tree() && self.hashed.is_none() && self.collation.is_none()
+        self.has_tree() && self.hashed.is_none() && self.collation.is_none() && self.fields.len() < MAX_FIELDS
     }
 
     /// True if the path is one of the index's paths, or lies below one.

@@ -12,6 +12,14 @@ rows! {
         /// preceded by their length in 4 bytes, little-endian.
         refused: Vec<u8>,
     }
+
+    /// A changed document in the log.
+    Logged {
+        /// the number of its newest row
+        number: i64,
+        /// how many rows it had
+        rows: i64,
+    }
 }
 
 calls! {
@@ -49,9 +57,14 @@ shard_statements! {
          SELECT pg_catalog.count(*) FROM made"
     }
 
-    /// Donor: the numbers of the log's oldest rows, at most this many.
-    ReadChangeNumbers { resharding: i64, most: i64 } -> Vec<i64> {
-        "SELECT seq FROM docshard_data.capture_log WHERE migration_id = $1 ORDER BY seq LIMIT $2"
+    /// Donor: the log's oldest rows, at most `most`. Of several rows of one document, it deletes all but the newest: that one brings the
+    /// current document, too.
+    ReadChangeNumbers { resharding: i64, most: i64 } -> Vec<Logged> {
+        "WITH oldest AS (SELECT seq, skey, id FROM docshard_data.capture_log WHERE migration_id = $1 ORDER BY seq LIMIT $2), \
+         newest AS (SELECT pg_catalog.max(seq) AS seq, pg_catalog.count(*) AS rows FROM oldest GROUP BY skey, id), \
+         deleted AS (DELETE FROM docshard_data.capture_log WHERE migration_id = $1 \
+                     AND seq = ANY (ARRAY(SELECT seq FROM oldest EXCEPT SELECT seq FROM newest))) \
+         SELECT seq, rows FROM newest ORDER BY seq"
     }
 
     /// Donor: how many of these rows of the log to copy at once: the first ones whose documents have about this many bytes, at least one.
@@ -64,6 +77,19 @@ shard_statements! {
                FROM docshard_data.capture_log l WHERE l.migration_id = $1 AND l.seq = ($2::pg_catalog.int8[])[c.rows + 1]), 0) \
              FROM counted c WHERE c.rows < pg_catalog.cardinality($2) AND c.bytes < $3) \
          SELECT pg_catalog.max(rows)::pg_catalog.int8 FROM counted"
+    }
+
+    /// Donor: what else uses the collection's table or the type of its rows, such as a view, so that the table cannot be dropped.
+    FindDependents<'a> { table: &'a str } -> Vec<String> {
+        "SELECT coalesce(pg_catalog.pg_describe_object(c.tableoid, r.ev_class, 0), pg_catalog.pg_describe_object(d.classid, d.objid, 0)) \
+         FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_class c ON c.oid = pg_catalog.to_regclass($1) \
+         JOIN pg_catalog.pg_type t ON t.oid = c.reltype \
+         LEFT JOIN pg_catalog.pg_rewrite r ON r.tableoid = d.classid AND r.oid = d.objid \
+         WHERE d.deptype = 'n' AND (d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.refobjid = c.oid \
+             OR d.refclassid = 'pg_catalog.pg_type'::pg_catalog.regclass AND d.refobjid IN (t.oid, t.typarray)) \
+           AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend own WHERE own.classid = d.classid AND own.objid = d.objid \
+                           AND own.refclassid = d.refclassid AND own.refobjid = d.refobjid AND own.deptype IN ('a', 'i')) \
+         GROUP BY 1 ORDER BY 1"
     }
 
     /// Donor: logs keys again, so that a later round copies their documents.

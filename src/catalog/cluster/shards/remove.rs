@@ -13,7 +13,7 @@ use crate::remote::Session;
 use crate::shard::access;
 use crate::store;
 use docshard_core::error::sqlstate::REFUSED_CONNECTION;
-use docshard_core::error::{Kind, bail, error};
+use docshard_core::error::{Kind, bail};
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::access::{DisconnectShard, LeaveCluster};
 use docshard_core::routing::protocol::table::DropTable;
@@ -120,14 +120,7 @@ fn check_dispensable(shard: &Shard) -> Result<()> {
     if store::shards::count_others(shard.id)? == 0 {
         bail!(Kind::IllegalOperation, "Operation not allowed because it would remove the last shard");
     }
-    if let Some(zone) = zones::depending_on(shard.id)?.first() {
-        return Err(error!(
-            Kind::ZoneStillInUse,
-            "{} is the last shard of the zone '{zone}', which has ranges of keys", shard.name
-        )
-        .with_hint("Add another shard to the zone, or remove its ranges: docshard.zone_ranges lists them."));
-    }
-    Ok(())
+    zones::refuse_last(shard, None)
 }
 
 /// Removes a lost shard from the catalog, with the decisions that were pending for it. Other shards that cannot be reached keep a
