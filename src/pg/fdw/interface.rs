@@ -222,6 +222,9 @@ pub struct ScanPlan {
     pub write: Option<DirectWrite>,
     /// the columns of conditions that hide rows from the reader, such as those of a view with `security_barrier`
     pub hiding: Vec<i16>,
+    /// the conditions that are evaluated here, if a view is read: their columns; None for a condition that does not decide whether a value
+    /// that does not fit is an error
+    pub deciding: Vec<Option<Vec<i16>>>,
     /// what the table has made of the conditions, which lives as long as the plan
     #[serde(skip)]
     pub prepared: OnceCell<Rc<dyn Any>>,
@@ -236,6 +239,13 @@ pub struct RemotePart {
     pub took_ms: u64,
 }
 
+/// The values of a row that do not fit their columns.
+#[derive(Clone, Debug)]
+pub struct Misfit {
+    pub error: Error,
+    pub columns: Vec<i16>,
+}
+
 /// A scan of a foreign table. It can be started several times.
 pub trait Scan {
     /// Starts from the beginning. NULL operands are None.
@@ -243,9 +253,9 @@ pub trait Scan {
     /// Reads the next row; false after the last one. Calls `put` with each value that is not NULL, and with the origin. A value's number is
     /// that of its column, or its position in a row of groups, from 1.
     fn next_row(&mut self, put: &mut dyn FnMut(i16, SqlValue) -> Result<()>) -> Result<bool>;
-    /// Takes the error of the last row, if a value of it does not fit its column; that value is NULL in the row. The error is raised if the
-    /// row passes the conditions that PostgreSQL evaluates.
-    fn take_misfit(&mut self) -> Option<Error>;
+    /// Takes the error of the last row, if values of it do not fit their columns; they are NULL in the row. The error is raised if the row
+    /// passes the conditions that PostgreSQL evaluates on other columns.
+    fn take_misfit(&mut self) -> Option<Misfit>;
     /// The number of rows that [`start`](Self::start) has written; None if the scan only reads.
     fn written(&self) -> Option<u64> {
         None
