@@ -7,7 +7,7 @@
 
 use super::column::Layout;
 use super::fitting::{fits, unproven};
-use super::modify::{arrays_on_the_way, changes, shared};
+use super::modify::{arrays_on_the_way, changes, run, shared};
 use super::scan::{CollectionScan, Request};
 use super::sorting;
 use crate::operation::request_parts::Specification;
@@ -89,7 +89,7 @@ impl Scan for DirectScan {
             shared: shared(&namespace)?,
             ..DocumentWrite::default()
         };
-        self.written = write.run(&namespace)?.matched;
+        self.written = run(write, &namespace, false)?.matched;
         Ok(())
     }
 

@@ -176,12 +176,12 @@ pub type RowValues = Vec<(i16, Option<SqlValue>)>;
 
 /// A statement that writes.
 pub trait Modify {
-    /// Inserts rows. Returns the stored values of each row, without values unless `is_read`; None for a row that was skipped because of a
-    /// conflict.
-    fn insert(&mut self, rows: Vec<RowValues>, skips_conflicts: bool, is_read: bool) -> Result<Vec<Option<RowValues>>>;
-    /// Takes a row, which is inserted by [`finish`](Self::finish) or before.
-    fn collect(&mut self, row: RowValues) -> Result<()>;
-    fn finish(&mut self) -> Result<()>;
+    /// Inserts a row. Returns the stored values, without values unless `is_read`; None for a row that was skipped because of a conflict.
+    fn insert(&mut self, row: RowValues, skips_conflicts: bool, is_read: bool) -> Result<Option<RowValues>>;
+    /// Takes a row, which is inserted by [`finish`](Self::finish) or before. Returns how many rows were inserted now.
+    fn collect(&mut self, row: RowValues, skips_conflicts: bool) -> Result<usize>;
+    /// Inserts the rows that were taken; returns how many. Those with a conflict are skipped if the argument is true.
+    fn finish(&mut self, skips_conflicts: bool) -> Result<usize>;
     /// Changes columns of the row with this origin. Returns the stored values, without values unless `is_read`; None if the row no longer
     /// exists.
     fn update(&mut self, origin: &[u8], new: RowValues, is_read: bool) -> Result<Option<RowValues>>;
