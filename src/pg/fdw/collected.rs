@@ -12,7 +12,7 @@
 //! rows that PostgreSQL keeps until it hands them over.
 
 use super::interface::raise;
-use super::modify;
+use super::plan;
 use crate::pg::error::Error;
 use docshard_core::error::Kind;
 use pgrx::{PgList, PgMemoryContexts, pg_guard, pg_sys};
@@ -124,7 +124,7 @@ unsafe fn end_batches(estate: *mut pg_sys::EState) {
     // and takes a table whose batches have one row for one without batches.
     unsafe {
         let targets = PgList::<pg_sys::ResultRelInfo>::from_pg((*estate).es_insert_pending_result_relations);
-        for target in targets.iter_ptr().filter(|target| modify::is_own(*target)) {
+        for target in targets.iter_ptr().filter(|target| plan::is_own((**target).ri_FdwRoutine)) {
             (*target).ri_BatchSize = (*target).ri_NumSlots.max(2);
         }
     }

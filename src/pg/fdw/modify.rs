@@ -463,19 +463,6 @@ pub(super) unsafe extern "C-unwind" fn insert_batch(
     }
 }
 
-/// True for a table of this wrapper.
-///
-/// # Safety
-/// A target of a statement.
-pub(super) unsafe fn is_own(target: *mut pg_sys::ResultRelInfo) -> bool {
-    // SAFETY: promised by the caller.
-    unsafe {
-        let own: pg_sys::ExecForeignBatchInsert_function = Some(insert_batch);
-        let routine = (*target).ri_FdwRoutine.as_ref().and_then(|routine| routine.ExecForeignBatchInsert);
-        routine.map(|callback| callback as usize) == own.map(|callback| callback as usize)
-    }
-}
-
 #[pg_guard]
 pub(super) unsafe extern "C-unwind" fn batch_size(target: *mut pg_sys::ResultRelInfo) -> c_int {
     // SAFETY: PostgreSQL's executor calls this for a target of an INSERT.

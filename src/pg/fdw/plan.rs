@@ -35,6 +35,17 @@ pub(super) unsafe fn user_of(rel: *mut pg_sys::RelOptInfo) -> pg_sys::Oid {
     unsafe { (*rel).userid }
 }
 
+/// True for the callbacks of this wrapper.
+///
+/// # Safety
+/// The callbacks of a table, or null.
+pub(super) unsafe fn is_own(routine: *mut pg_sys::FdwRoutine) -> bool {
+    // SAFETY: promised by the caller.
+    let known = unsafe { routine.as_ref() }.and_then(|routine| routine.GetForeignRelSize);
+    let own: pg_sys::GetForeignRelSize_function = Some(size);
+    known.map(|callback| callback as usize) == own.map(|callback| callback as usize)
+}
+
 #[pg_guard]
 pub(super) unsafe extern "C-unwind" fn size(
     root: *mut pg_sys::PlannerInfo,
