@@ -5,7 +5,7 @@
 //! Values count the updates. States and the next action of recovery come from `docshard_core::cluster::resharding`.
 //!
 //! The model omits unique values (documents that are refused), failovers, sizes, and the first exclusion of the writers, in which documents
-//! are counted. A router is restored only when no part of the decision is prepared: otherwise the general rules for prepared transactions
+//! are counted. A router is restored only when the decision is made: otherwise the general rules for prepared transactions
 //! hold.
 
 #![expect(missing_docs, reason = "fields of variants, which the comments of the variants name")]
@@ -50,6 +50,10 @@ pub enum Mechanism {
     EndSessions,
     /// recovery completes a change that the shards have, instead of dropping the copy
     ShardsShowDecision,
+    /// one shard is enough to show it
+    OneShardShows,
+    /// statements wait until it is known what a lost router has decided
+    AwaitDecision,
 }
 
 /// What a writer updates, in one transaction.
@@ -231,6 +235,8 @@ pub struct World {
     pub crashes: u8,
     /// the router was restored from a backup
     pub restored: bool,
+    /// a prepared part was rolled back
+    pub rolled_back: bool,
     /// a user was told that the change is aborted
     pub told_aborted: bool,
     /// a wrong answer
@@ -260,6 +266,8 @@ pub enum Event {
     Recover,
     /// the router is restored from a backup
     Restore,
+    /// an administrator commits a shard's prepared part
+    CommitPrepared(usize),
     /// a writer takes a step
     Write(usize),
     Read(usize),
@@ -272,6 +280,11 @@ impl Protocol {
 }
 
 impl World {
+    /// True while it is not known whether a lost router has decided the change.
+    pub(crate) fn is_undecided(&self) -> bool {
+        self.restored && self.state == State::Running
+    }
+
     /// The document as clients must find it; None if it is lost.
     pub fn value(&self, document: usize) -> Option<u8> {
         // What the shards have of a decision stays if the router forgets it.
@@ -317,6 +330,7 @@ impl Model for Protocol {
             acknowledged: [0; DOCUMENTS],
             crashes: self.crashes,
             restored: false,
+            rolled_back: false,
             told_aborted: false,
             wrong: None,
         }]
@@ -337,7 +351,12 @@ impl Model for Protocol {
             if world.crashes > 0 {
                 events.push(Event::CrashShard(shard));
             }
-            events.extend([Event::CaptureArrives(shard), Event::Resolve(shard), Event::Read(shard)]);
+            events.extend([
+                Event::CaptureArrives(shard),
+                Event::Resolve(shard),
+                Event::CommitPrepared(shard),
+                Event::Read(shard),
+            ]);
         }
         events.extend((0..world.writers.len()).map(Event::Write));
     }
@@ -354,6 +373,7 @@ impl Model for Protocol {
             Event::Resolve(shard) => self.resolve(world, shard),
             Event::Recover => self.recover(world),
             Event::Restore => self.restore(world),
+            Event::CommitPrepared(shard) => self.commit_prepared(world, shard),
             Event::Write(number) => self.write(world, number),
             Event::Read(shard) => self.read(world, shard),
         }

@@ -763,7 +763,7 @@ fn a_change_of_layout_that_the_backup_has_only_a_part_of_is_left_to_the_administ
 #[test]
 fn a_router_that_lacks_a_shard_makes_no_collection_empty() {
     let mut cluster = Cluster::start(1);
-    cluster.router.psql(&format!("SELECT docshard.stop_balancer(), docshard.enable_sharding('test', 'shard0')"));
+    cluster.router.psql("SELECT docshard.stop_balancer(), docshard.enable_sharding('test', 'shard0')");
     cluster.router.psql(&insert(1));
     let backup = cluster.router.backup();
     cluster.add_server(Installation::private());

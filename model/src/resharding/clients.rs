@@ -38,6 +38,8 @@ impl Protocol {
         let mut next = world.clone();
         let documents = self.writers[number];
         next.writers[number] = match world.writers[number].clone() {
+            // It is not known whether the lost router has decided the change.
+            Writer::Idle if world.is_undecided() && !self.is_off(Mechanism::AwaitDecision) => return None,
             Writer::Idle => Writer::Mapped { new: world.map },
             // The gate is that of the old layout.
             Writer::Mapped { new: false } if world.gate => return None,

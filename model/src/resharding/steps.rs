@@ -202,8 +202,11 @@ impl Protocol {
         Some(next)
     }
 
-    /// A user aborts the change.
+    /// A user aborts the change, unless a lost router may have decided it.
     pub(super) fn abort(&self, world: &World) -> Option<World> {
+        if world.is_undecided() {
+            return None;
+        }
         let mut next = world.clone();
         let aborted = world.state == State::Running && self.advance(&mut next, State::Running, State::Aborted);
         next.told_aborted |= aborted;
@@ -256,6 +259,16 @@ impl Protocol {
         })
     }
 
+    /// An administrator commits what a lost router has decided and prepared, unless a part was rolled back.
+    pub(super) fn commit_prepared(&self, world: &World, at: usize) -> Option<World> {
+        let may = world.restored && !world.map && world.shards[at].prepared && !world.rolled_back;
+        may.then(|| {
+            let mut next = world.clone();
+            commit(&mut next, at);
+            next
+        })
+    }
+
     /// A prepared part without a coordinator ends as the catalog says.
     pub(super) fn resolve(&self, world: &World, at: usize) -> Option<World> {
         if !world.shards[at].prepared || !matches!(world.pc, Pc::Settle | Pc::Dead) {
@@ -266,6 +279,7 @@ impl Protocol {
             commit(&mut next, at);
         } else {
             next.shards[at].prepared = false;
+            next.rolled_back = true;
         }
         Some(next)
     }
@@ -276,11 +290,20 @@ impl Protocol {
             return None;
         }
         let mut next = world.clone();
-        let shows = world.shards.iter().all(|shard| shard.decided) && !self.is_off(Mechanism::ShardsShowDecision);
+        let mut decided = world.shards.iter().map(|shard| shard.decided);
+        let shows = if self.is_off(Mechanism::OneShardShows) { decided.all(|is| is) } else { decided.any(|is| is) };
+        let shows = shows && !self.is_off(Mechanism::ShardsShowDecision);
         match next_action(world.state) {
+            // What is prepared may still decide it.
+            Action::Abort if world.restored && world.shards.iter().any(|shard| shard.prepared) => return None,
             Action::Abort if shows => {
                 self.advance(&mut next, State::Running, State::Committed);
                 next.map = true;
+                for shard in &mut next.shards {
+                    // A part that was rolled back is as complete as the others.
+                    shard.old = None;
+                    shard.decided = true;
+                }
             }
             Action::Abort => {
                 self.advance(&mut next, State::Running, State::Aborted);
@@ -309,10 +332,9 @@ impl Protocol {
         Some(next)
     }
 
-    /// The router is restored from a backup of the time when the change ran; no part of the decision is prepared.
+    /// The router is restored from a backup of the time when the change ran, and has been decided since; its parts may still be prepared.
     pub(super) fn restore(&self, world: &World) -> Option<World> {
-        let is_decided = world.shards.iter().filter(|shard| shard.decided).count();
-        if world.shards.iter().any(|shard| shard.prepared) || is_decided == 1 || is_decided == 0 {
+        if !world.map {
             return None;
         }
         let mut next = world.clone();
@@ -321,7 +343,7 @@ impl Protocol {
         next.map = false;
         next.pc = Pc::Dead;
         for writer in &mut next.writers {
-            if !matches!(writer, Writer::Acknowledged) {
+            if !matches!(writer, Writer::Idle | Writer::Acknowledged) {
                 *writer = Writer::Failed;
             }
         }
