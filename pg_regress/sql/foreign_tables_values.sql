@@ -56,5 +56,8 @@ CREATE FOREIGN TABLE fv.v (_id int, v int2vector) SERVER docshard OPTIONS (names
 SELECT docshard.insert_one('fv.v', '{"_id": 1, "v": []}') IS NOT NULL AS inserted;
 SELECT * FROM fv.v;
 SELECT _id FROM fv.v;
+-- The error of a type that rounds dates names its precision.
+CREATE FOREIGN TABLE fv.z (_id int, t timestamptz(0)) SERVER docshard OPTIONS (namespace 'fv.v');
+SELECT t FROM fv.z;
 DROP SCHEMA fv CASCADE;
 SELECT docshard.drop_database('fv');

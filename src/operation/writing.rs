@@ -200,6 +200,8 @@ pub struct DocumentWrite<'a> {
     pub array_filters: Option<&'a Json>,
     /// for a write of one document: write the first one in this order
     pub sort: Option<&'a Json>,
+    /// an update also locks the documents that it does not change
+    pub locks: bool,
     /// for a write of one document: skip documents that other transactions have locked
     pub skip_locked: bool,
     /// the call is the client's whole transaction
@@ -223,6 +225,7 @@ impl<'a> DocumentWrite<'a> {
             upsert: arguments.flag("upsert"),
             array_filters: arguments.get("arrayFilters"),
             sort: arguments.get("sort"),
+            locks: false,
             skip_locked: arguments.flag("skipLocked"),
             sole: false,
             shared: Shared::of(arguments, variables),
@@ -247,8 +250,9 @@ impl<'a> DocumentWrite<'a> {
         }
         let upsert = self.upsert && modification.is_some();
         let sort = request_parts::sort(self.sort, &query.environment)?;
-        let &Self { many, skip_locked, sole, .. } = self;
-        let write = Write { many, upsert, sort, images, skip_locked, sole, ..Write::of_one(query, modification) };
+        let &Self { many, locks, skip_locked, sole, .. } = self;
+        let write =
+            Write { many, upsert, sort, images, locks, skip_locked, sole, ..Write::of_one(query, modification) };
         modify::write(namespace, &write)
     }
 }

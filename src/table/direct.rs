@@ -7,14 +7,14 @@
 
 use super::column::Layout;
 use super::fitting::{fits, unproven};
-use super::modify::{arrays_on_the_way, changes, shared};
+use super::modify::{arrays_on_the_way, changes, run, shared};
 use super::scan::{CollectionScan, Request};
 use super::sorting;
 use crate::operation::request_parts::Specification;
 use crate::operation::writing::DocumentWrite;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::fdw::value::SqlValue;
-use crate::pg::fdw::{DirectWrite, Scan, ScanPlan};
+use crate::pg::fdw::{DirectWrite, Misfit, Scan, ScanPlan};
 use crate::router::reads::find;
 use docshard_core::query::update::Style;
 use serde_json::{Map, Value as Json, json};
@@ -77,7 +77,7 @@ impl Scan for DirectScan {
             self.scan.find(&Request { filter: with_expression(&filter, json!({"$not": [fitting]})), options })?;
             while self.scan.next_row(&mut |_, _| Ok(()))? {
                 if let Some(misfit) = self.scan.take_misfit() {
-                    return Err(misfit);
+                    return Err(misfit.error);
                 }
             }
             filter = with_expression(&filter, fitting);
@@ -89,7 +89,7 @@ impl Scan for DirectScan {
             shared: shared(&namespace)?,
             ..DocumentWrite::default()
         };
-        self.written = write.run(&namespace)?.matched;
+        self.written = run(write, &namespace, false)?.matched;
         Ok(())
     }
 
@@ -105,7 +105,7 @@ impl Scan for DirectScan {
         self.scan.refuse_newer(command)
     }
 
-    fn take_misfit(&mut self) -> Option<Error> {
+    fn take_misfit(&mut self) -> Option<Misfit> {
         None
     }
 

@@ -20,7 +20,7 @@ use crate::operation::table::AGGREGATE;
 use crate::pg::error::{Error, Result};
 use crate::pg::fdw::clause::Collation;
 use crate::pg::fdw::value::{Scalar, SqlValue};
-use crate::pg::fdw::{AggregateCall, Function, Groups, Scan, ScanPlan};
+use crate::pg::fdw::{AggregateCall, Function, Groups, Misfit, Scan, ScanPlan};
 use crate::router::reads::aggregate::Results;
 use crate::router::reads::find;
 use docshard_core::error::{Kind, bail, error};
@@ -291,7 +291,7 @@ impl Scan for GroupScan {
         Ok(true)
     }
 
-    fn take_misfit(&mut self) -> Option<Error> {
+    fn take_misfit(&mut self) -> Option<Misfit> {
         None
     }
 

@@ -19,15 +19,16 @@ use crate::router::writes::insert::{self, Storable};
 use docshard_core::error::sqlstate::NOT_NULL_VIOLATION;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::update::Style;
+use docshard_core::routing::request::modification::WriteResult;
 use docshard_core::values::document::raw;
 use serde_json::{Map, Value as Json, json};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::LazyLock;
 
-/// COPY collects rows, and inserts them when there are this many.
+/// COPY, and an INSERT of several rows, collect rows, and insert them when there are this many.
 const COLLECTED_ROWS: usize = 2000;
-/// COPY also inserts the collected rows when they have this many bytes.
+/// The collected rows are also inserted when they have this many bytes.
 const COLLECTED_BYTES: usize = 4 * 1024 * 1024;
 
 pub struct CollectionModify {
@@ -84,6 +85,22 @@ pub fn shared(namespace: &str) -> Result<Shared<'static>> {
     Ok(Shared { collation: collated.then_some(&*SIMPLE), ..Shared::default() })
 }
 
+/// Runs a write. As in SQL, an UPDATE also locks the documents that have the new values already: until the transaction ends no other one
+/// changes what this one has found. They are few, so they are locked by a second write. `is_read`: returns one document's forms.
+pub fn run(write: DocumentWrite<'_>, namespace: &str, is_read: bool) -> Result<WriteResult> {
+    let query = write.shared.query(namespace, write.filter)?;
+    let mut result = write.run_on(namespace, &query, is_read)?;
+    // A write that returns a document has locked it.
+    if write.update.is_some() && !is_read && result.matched > result.modified {
+        let many = write.many;
+        let locked = DocumentWrite { locks: true, ..write }.run_on(namespace, &query, false)?;
+        if !many {
+            result = locked;
+        }
+    }
+    Ok(result)
+}
+
 /// Deletes all documents.
 pub fn truncate(layout: &Layout) -> Result<()> {
     scan::require_existing(layout)?;
@@ -115,6 +132,18 @@ impl CollectionModify {
         let column =
             |(number, value): &'r (i16, Option<SqlValue>)| Ok((self.layout.valid_column(*number)?, value.as_ref()));
         row.iter().filter(is_written).map(column).collect()
+    }
+
+    /// Inserts documents; returns those that were inserted.
+    fn insert_all(&self, mut documents: Vec<Storable>, skips_conflicts: bool) -> Result<Vec<Storable>> {
+        let namespace = &self.layout.options.namespace;
+        if !skips_conflicts {
+            return insert::insert_all(namespace, documents);
+        }
+        let taken = insert::insert_free(namespace, &documents)?;
+        let mut at = 0..;
+        documents.retain(|_| at.next().is_some_and(|at| !taken.contains(&at)));
+        Ok(documents)
     }
 
     fn storable(&self, row: &RowValues) -> Result<Storable> {
@@ -170,7 +199,7 @@ impl CollectionModify {
             shared,
             ..DocumentWrite::default()
         };
-        let result = write.run_on(namespace, &shared.query(namespace, write.filter)?, is_read)?;
+        let result = run(write, namespace, is_read)?;
         if result.matched > 0 {
             if is_update || key.len() > 1 {
                 self.written.insert(hash);
@@ -217,43 +246,28 @@ impl CollectionModify {
 }
 
 impl Modify for CollectionModify {
-    fn insert(&mut self, rows: Vec<RowValues>, skips_conflicts: bool, is_read: bool) -> Result<Vec<Option<RowValues>>> {
-        let documents = rows.iter().map(|row| self.storable(row)).collect::<Result<Vec<_>>>()?;
-        let namespace = &self.layout.options.namespace;
-        let (documents, taken) = if skips_conflicts {
-            let taken = insert::insert_free(namespace, &documents)?;
-            (documents, taken)
-        } else {
-            (insert::insert_all(namespace, documents)?, Vec::new())
-        };
-        let stored = |(at, document): (usize, &Storable)| {
-            if taken.contains(&at) {
-                return Ok(None);
-            }
-            // A generated `_id` may not fit its column, and is NULL then.
-            if is_read { self.read(&document.bytes, false).map(Some) } else { Ok(Some(Vec::new())) }
-        };
-        documents.iter().enumerate().map(stored).collect()
+    fn insert(&mut self, row: RowValues, skips_conflicts: bool, is_read: bool) -> Result<Option<RowValues>> {
+        let inserted = self.insert_all(vec![self.storable(&row)?], skips_conflicts)?;
+        let Some(document) = inserted.first() else { return Ok(None) };
+        // A generated `_id` may not fit its column, and is NULL then.
+        if is_read { self.read(&document.bytes, false).map(Some) } else { Ok(Some(Vec::new())) }
     }
 
-    fn collect(&mut self, row: RowValues) -> Result<()> {
+    fn collect(&mut self, row: RowValues, skips_conflicts: bool) -> Result<usize> {
         let document = self.storable(&row)?;
         self.collected_bytes += document.bytes.len();
         self.collected.push(document);
         if self.collected.len() >= COLLECTED_ROWS || self.collected_bytes >= COLLECTED_BYTES {
-            self.finish()
+            self.finish(skips_conflicts)
         } else {
-            Ok(())
+            Ok(0)
         }
     }
 
-    fn finish(&mut self) -> Result<()> {
+    fn finish(&mut self, skips_conflicts: bool) -> Result<usize> {
         let documents = std::mem::take(&mut self.collected);
         self.collected_bytes = 0;
-        if documents.is_empty() {
-            return Ok(());
-        }
-        insert::insert_all(&self.layout.options.namespace, documents).map(|_| ())
+        Ok(if documents.is_empty() { 0 } else { self.insert_all(documents, skips_conflicts)?.len() })
     }
 
     fn update(&mut self, origin: &[u8], new: RowValues, is_read: bool) -> Result<Option<RowValues>> {

@@ -5,9 +5,9 @@ use super::scan::CollectionScan;
 use crate::operation::arguments::{Arguments, Form};
 use crate::operation::reading;
 use crate::operation::table::AGGREGATE;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::fdw::value::SqlValue;
-use crate::pg::fdw::{Scan, ScanPlan};
+use crate::pg::fdw::{Misfit, Scan, ScanPlan};
 use serde_json::{Map, Value as Json, json};
 use std::rc::Rc;
 
@@ -48,7 +48,7 @@ impl Scan for SampleScan {
         self.scan.next_row(put)
     }
 
-    fn take_misfit(&mut self) -> Option<Error> {
+    fn take_misfit(&mut self) -> Option<Misfit> {
         self.scan.take_misfit()
     }
 

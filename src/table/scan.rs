@@ -12,7 +12,7 @@ use crate::operation::request_parts::Specification;
 use crate::operation::table::FIND;
 use crate::pg::error::{Error, Result};
 use crate::pg::fdw::value::SqlValue;
-use crate::pg::fdw::{ORIGIN, RemotePart, Scan, ScanPlan};
+use crate::pg::fdw::{Misfit, ORIGIN, RemotePart, Scan, ScanPlan};
 use crate::pg::transaction::writes;
 use crate::router::execute::Part;
 use crate::router::explain::statement;
@@ -37,10 +37,10 @@ pub struct CollectionScan {
     shows_rows: bool,
     /// the table is read with another user's privileges than the current user's
     is_of_other_user: bool,
-    /// the columns of conditions that hide rows from the current user; empty unless `is_of_other_user`
+    /// the columns that hide rows from the current user; empty unless `is_of_other_user`
     hiding: Vec<i16>,
     /// the error of the last row, see [`Scan::take_misfit`]
-    misfit: Option<Error>,
+    misfit: Option<Misfit>,
     found: Option<Found>,
     /// the measurements since the last start; None: nothing is measured
     observed: Option<Vec<Part>>,
@@ -97,7 +97,7 @@ impl CollectionScan {
         &self.columns
     }
 
-    /// True if the column is in a condition that hides rows. Then rows with a value that does not fit it are omitted.
+    /// True if rows with a value that does not fit this column are omitted.
     pub fn hides(&self, column: &Column) -> bool {
         self.hiding.contains(&column.number)
     }
@@ -206,6 +206,16 @@ pub fn require_existing(layout: &Layout) -> Result<()> {
     })
 }
 
+/// The type of a value that the table refuses because it does not fit its column; None if it is a value of the column, or NULL.
+fn refused(layout: &Layout, shows_rows: bool, column: &Column, read: &Read) -> Option<&'static str> {
+    match read {
+        // If PostgreSQL makes a new row of this one, NOT NULL must hold.
+        Read::Null if column.not_null && (layout.is_strict() || shows_rows) => Some("null"),
+        Read::Misfit(type_name) if layout.is_strict() || column.not_null && shows_rows => Some(type_name),
+        _ => None,
+    }
+}
+
 /// The first fields of the columns' paths, and of the paths that identify a document; None if a column is the whole document.
 fn fields(columns: &[Column], origin: Option<&Origin>) -> Option<Vec<String>> {
     let mut fields: Vec<String> = Vec::new();
@@ -243,7 +253,7 @@ impl Scan for CollectionScan {
             };
             let misfits = |object| {
                 let mut hiding = self.columns.iter().filter(|column| self.hiding.contains(&column.number));
-                hiding.any(|column| matches!(column.read(object), Read::Misfit(_)))
+                hiding.any(|column| refused(&self.layout, self.shows_rows, column, &column.read(object)).is_some())
             };
             if self.hiding.is_empty() || !raw::document(document.bytes()).is_some_and(misfits) {
                 break document;
@@ -254,32 +264,29 @@ impl Scan for CollectionScan {
             bail!(Kind::InternalError, "a document is not an object");
         };
         let (layout, shows_rows) = (&self.layout, self.shows_rows);
-        let mut misfit = None;
+        let mut misfits = Vec::new();
         for column in &self.columns {
-            match column.read(object) {
-                Read::Value(value) => put(column.number, value)?,
-                // If PostgreSQL makes a new row of this one, NOT NULL must hold.
-                Read::Null if column.not_null && (layout.is_strict() || shows_rows) => misfit = Some((column, "null")),
-                Read::Misfit(type_name) if column.not_null && shows_rows => misfit = Some((column, type_name)),
-                Read::Misfit(type_name) if layout.is_strict() => misfit = Some((column, type_name)),
-                Read::Null | Read::Misfit(_) => {}
+            let read = column.read(object);
+            misfits.extend(refused(layout, shows_rows, column, &read).map(|type_name| (column, type_name)));
+            if let Read::Value(value) = read {
+                put(column.number, value)?;
             }
         }
         if let Some(origin) = &self.origin {
             put(ORIGIN, SqlValue::Bytes(origin.of_document(document.bytes())))?;
         }
-        if let Some((column, type_name)) = misfit {
+        if let Some((column, type_name)) = misfits.last() {
             let error = self.misfit(column, type_name, &id_text(object));
             // The reader of a view may not learn anything about rows that the view omits.
             if !self.is_of_other_user {
                 return Err(error);
             }
-            self.misfit = Some(error);
+            self.misfit = Some(Misfit { error, columns: misfits.iter().map(|(column, _)| column.number).collect() });
         }
         Ok(true)
     }
 
-    fn take_misfit(&mut self) -> Option<Error> {
+    fn take_misfit(&mut self) -> Option<Misfit> {
         self.misfit.take()
     }
 

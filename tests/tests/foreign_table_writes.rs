@@ -373,6 +373,81 @@ fn concurrent_updates_through_parents_and_views_are_not_lost() {
     assert_eq!(values, "15 0, 15 0, 30 30, 15 0, 60 30, 15 0");
 }
 
+/// As in a plain table, an UPDATE locks a row that has the new value already: another session waits, or notices that the row has changed.
+#[test]
+fn an_update_that_changes_nothing_locks_its_rows() {
+    let cluster = Cluster::spread(NS);
+    let router = &cluster.router;
+    router.psql(
+        "SELECT docshard.insert_many('test.rows', ARRAY['{\"_id\": 1, \"k\": 50, \"n\": 100}', '{\"_id\": 2, \"k\": 150, \"n\": 5}']::jsonb[]); \
+         CREATE FOREIGN TABLE rows (_id int, k int, n int, s text) SERVER docshard OPTIONS (namespace 'test.rows')",
+    );
+    for locking in [
+        "UPDATE rows SET n = n WHERE _id = 1",
+        "UPDATE rows SET n = n WHERE k = 50",
+        "UPDATE rows SET n = 100 WHERE _id = 1 AND k = 50",
+        "UPDATE rows SET n = 100 WHERE n > 50",
+        "UPDATE rows SET s = NULL",
+    ] {
+        let (mut first, mut second) = (router.client(), router.client());
+        first.batch_execute(&format!("BEGIN; {locking}")).unwrap();
+        second.batch_execute("BEGIN; SET LOCAL lock_timeout = '300ms'").unwrap();
+        assert_eq!(sqlstate_of(&mut second, locking), "55P03", "{locking}");
+        second.batch_execute("ROLLBACK").unwrap();
+        let seen: i32 = one(&mut first, "SELECT n FROM rows WHERE _id = 1");
+        first.batch_execute(&format!("UPDATE rows SET n = {} WHERE _id = 1; ROLLBACK", seen + 1)).unwrap();
+        assert!(second.execute(locking, &[]).unwrap() > 0, "{locking}");
+    }
+    // The second session counts on, or gets an error; it loses nothing.
+    let add = |statement: &'static str| {
+        let mut client = router.client();
+        std::thread::spawn(move || {
+            let mut done = 0;
+            while done < 20 {
+                client.batch_execute("BEGIN").unwrap();
+                let added = client.execute(statement, &[]).and_then(|_| {
+                    let seen: i32 = client.query_one("SELECT n FROM rows WHERE _id = 2", &[])?.get(0);
+                    client.execute(&format!("UPDATE rows SET n = {} WHERE _id = 2", seen + 1), &[])
+                });
+                client.batch_execute(if added.is_ok() { "COMMIT" } else { "ROLLBACK" }).unwrap();
+                done += i32::from(added.is_ok());
+            }
+        })
+    };
+    let threads = [add("UPDATE rows SET n = n WHERE _id = 2"), add("UPDATE rows SET s = NULL WHERE _id = 2")];
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(one::<i32>(&mut router.client(), "SELECT n FROM rows WHERE _id = 2"), 45);
+}
+
+/// An INSERT of many large rows needs memory for some of them.
+#[test]
+fn an_insert_of_large_rows_keeps_few_of_them() {
+    let cluster = Cluster::spread(NS);
+    cluster.router.psql(
+        "CREATE FOREIGN TABLE rows (_id int, k int, s text) SERVER docshard OPTIONS (namespace 'test.rows'); \
+         CREATE TABLE parts (_id int, k int, s text) PARTITION BY LIST (_id); \
+         CREATE FOREIGN TABLE part PARTITION OF parts DEFAULT SERVER docshard OPTIONS (namespace 'test.rows'); \
+         CREATE TABLE stored AS SELECT n AS _id, n AS k, repeat('x', 4000000) AS s FROM generate_series(201, 260) n",
+    );
+    for insert in [
+        "INSERT INTO rows SELECT n, n, repeat('x', 4000000) FROM generate_series(1, 60) n",
+        "INSERT INTO parts SELECT n, n, repeat('x', 4000000) FROM generate_series(101, 160) n",
+        "INSERT INTO rows SELECT * FROM stored",
+        "INSERT INTO rows SELECT * FROM stored ON CONFLICT DO NOTHING",
+    ] {
+        let mut client = cluster.router.client();
+        let backend: i32 = one(&mut client, "SELECT pg_backend_pid()");
+        let inserted = client.execute(insert, &[]).unwrap();
+        assert_eq!(inserted, if insert.ends_with("NOTHING") { 0 } else { 60 }, "{insert}");
+        let status = std::fs::read_to_string(format!("/proc/{backend}/status")).unwrap();
+        let size = |name: &str| -> u64 {
+            status.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB")?.parse().ok()).unwrap()
+        };
+        let most = size("VmHWM:") - size("RssShmem:");
+        assert!(most < 200_000, "{insert}: {most} kB");
+    }
+}
+
 /// A foreign table's owner, who chooses the collection, gets by others' use of the table only what the owner may read and write.
 #[test]
 fn a_tables_owner_needs_the_rights_too() {

@@ -7,16 +7,31 @@
 //!
 //! The view's conditions also hide rows with values that do not fit. The planner decides which conditions select rows of a table: in a left
 //! join, those of ON select rows of the nullable side alone.
+//!
+//! INVARIANT: a row that the view may omit above its scan raises no error that depends on a reader's condition: see [`Misfits`].
 
 use super::marks::Mark;
 use super::target;
 use pgrx::{PgList, pg_sys};
 use std::ptr::null_mut;
 
+/// What becomes of a row with a value that does not fit a column which the statement reads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Misfits {
+    /// It is an error: the view shows each row that passes the conditions of the scan.
+    Shown,
+    /// The row is hidden: a join, or another view, may omit it above the scan.
+    Hidden,
+    /// It is an error, whatever conditions the reader adds: if the row were hidden, another one could appear.
+    Fixed,
+}
+
 /// Tells apart the conditions of a query that is in or below a view with `security_barrier`.
 pub(super) struct Barrier {
-    /// None: the statement was planned before this library was loaded, and has no marks
+    /// None: the query was not marked, because the library was loaded later, or because PostgreSQL has inlined a function
     mark: Option<Mark>,
+    /// the query is a view, and no other view with `security_barrier` is around it
+    is_outermost: bool,
     /// the view's conditions, if the query is the view itself, after the planner has inlined their functions
     definition: *mut pg_sys::List,
 }
@@ -31,12 +46,52 @@ impl Barrier {
         unsafe {
             let mark = Mark::of((*root).parse);
             let mut above = (*root).parent_root;
-            let mut has_views = false;
-            while !above.is_null() && mark.is_none() && !has_views {
-                has_views = entries(above).any(|entry| entry.security_barrier);
+            // Every query in or below a view that was marked is marked, too.
+            let is_unmarked = |entry: &pg_sys::RangeTblEntry| {
+                entry.security_barrier && (entry.subquery.is_null() || Mark::of(entry.subquery).is_none())
+            };
+            let mut is_below = mark.is_some();
+            while !above.is_null() && !is_below {
+                is_below = entries(above).any(is_unmarked);
                 above = (*above).parent_root;
             }
-            (mark.is_some() || has_views).then(|| Self { mark, definition: definition(root, mark) })
+            if !is_below {
+                return None;
+            }
+            let (mut is_outermost, mut definition) = (false, null_mut());
+            if let Some(view) = view_of(root, mark) {
+                is_outermost = Mark::of((*(*root).parent_root).parse).is_none();
+                add_conditions(root, (*view.subquery).jointree.cast(), &raw mut definition);
+            }
+            Some(Self { mark, is_outermost, definition })
+        }
+    }
+
+    /// What becomes of the table's rows with values that do not fit.
+    ///
+    /// # Safety
+    /// A base relation of the planner's query.
+    pub(super) unsafe fn misfits(&self, root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::RelOptInfo) -> Misfits {
+        // SAFETY: promised by the caller; a sub-query is planned while the query above it is.
+        unsafe {
+            let parse = &*(*root).parse;
+            let is_one_table = pg_sys::bms_membership((*root).all_baserels) == pg_sys::BMS_Membership::BMS_SINGLETON;
+            if self.is_outermost && is_one_table && !omits_results(parse) {
+                return Misfits::Shown;
+            }
+            let mut is_fixed = self.mark.is_none() || is_partner(root, rel);
+            let mut query = root;
+            while !query.is_null()
+                && !is_fixed
+                && let Some(mark) = Mark::of((*query).parse)
+            {
+                let parse = &*(*query).parse;
+                let combines = parse.hasAggs || parse.hasWindowFuncs || !parse.groupingSets.is_null();
+                // Which of the tables of a query above has this one is not known.
+                is_fixed = !mark.hides || combines || omits_results(parse) || query != root && has_partners(query);
+                query = (*query).parent_root;
+            }
+            if is_fixed { Misfits::Fixed } else { Misfits::Hidden }
         }
     }
 
@@ -185,32 +240,79 @@ unsafe fn entries<'a>(root: *mut pg_sys::PlannerInfo) -> impl Iterator<Item = &'
 unsafe fn is_excluded_from(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::RelOptInfo) -> bool {
     // SAFETY: promised by the caller.
     unsafe {
-        // A join has the parent of a partition or child.
-        let tables = if (*rel).top_parent_relids.is_null() { (*rel).relids } else { (*rel).top_parent_relids };
+        let tables = joined(rel);
         PgList::<pg_sys::SpecialJoinInfo>::from_pg((*root).join_info_list).iter_ptr().any(|join| {
             (*join).jointype == pg_sys::JoinType::JOIN_ANTI && pg_sys::bms_overlap(tables, (*join).syn_righthand)
         })
     }
 }
 
-/// The conditions of the view that the planner's query is, as the planner would have them. No conditions for a query inside a view.
+/// True for a query that omits some of its rows, or results, after its joins.
+fn omits_results(query: &pg_sys::Query) -> bool {
+    query.hasDistinctOn || !query.havingQual.is_null() || !query.limitCount.is_null() || !query.limitOffset.is_null()
+}
+
+/// True for a table on the nullable side of an outer join, or of `NOT EXISTS` as a join: there the absence of a row shows a row of the
+/// other side.
+///
+/// # Safety
+/// A base relation of the planner.
+unsafe fn is_partner(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::RelOptInfo) -> bool {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let tables = joined(rel);
+        PgList::<pg_sys::SpecialJoinInfo>::from_pg((*root).join_info_list).iter_ptr().any(|join| {
+            has_partner(join)
+                && (pg_sys::bms_overlap(tables, (*join).syn_righthand)
+                    || (*join).jointype == pg_sys::JoinType::JOIN_FULL
+                        && pg_sys::bms_overlap(tables, (*join).syn_lefthand))
+        })
+    }
+}
+
+/// # Safety
+/// The planner's state.
+unsafe fn has_partners(root: *mut pg_sys::PlannerInfo) -> bool {
+    // SAFETY: promised by the caller.
+    unsafe {
+        PgList::<pg_sys::SpecialJoinInfo>::from_pg((*root).join_info_list).iter_ptr().any(|join| has_partner(join))
+    }
+}
+
+/// True for a join that shows rows without a partner.
+///
+/// # Safety
+/// A join of the planner.
+unsafe fn has_partner(join: *mut pg_sys::SpecialJoinInfo) -> bool {
+    use pg_sys::JoinType::{JOIN_ANTI, JOIN_FULL, JOIN_LEFT};
+    // SAFETY: promised by the caller.
+    unsafe { [JOIN_LEFT, JOIN_FULL, JOIN_ANTI].contains(&(*join).jointype) }
+}
+
+/// The table as a join has it: the parent of a partition or child.
+///
+/// # Safety
+/// A base relation of the planner.
+unsafe fn joined(rel: *mut pg_sys::RelOptInfo) -> pg_sys::Relids {
+    // SAFETY: promised by the caller.
+    unsafe { if (*rel).top_parent_relids.is_null() { (*rel).relids } else { (*rel).top_parent_relids } }
+}
+
+/// The view that the planner's query is, as the query above has it, with its conditions. None for a query inside a view.
 ///
 /// # Safety
 /// The planner's state.
-unsafe fn definition(root: *mut pg_sys::PlannerInfo, mark: Option<Mark>) -> *mut pg_sys::List {
-    let mut conditions = null_mut();
+unsafe fn view_of<'a>(root: *mut pg_sys::PlannerInfo, mark: Option<Mark>) -> Option<&'a pg_sys::RangeTblEntry> {
     // SAFETY: promised by the caller. The planner keeps the definition as it was, and plans a copy.
     unsafe {
-        if !(*root).parent_root.is_null() && mark.is_some() {
-            let is_view = |entry: &&pg_sys::RangeTblEntry| {
-                entry.security_barrier && !entry.subquery.is_null() && Mark::of(entry.subquery) == mark
-            };
-            if let Some(view) = entries((*root).parent_root).find(is_view) {
-                add_conditions(root, (*view.subquery).jointree.cast(), &raw mut conditions);
-            }
+        if (*root).parent_root.is_null() || mark.is_none() {
+            return None;
         }
+        let is_view = |entry: &&pg_sys::RangeTblEntry| {
+            entry.security_barrier && !entry.subquery.is_null() && Mark::of(entry.subquery) == mark
+        };
+        entries((*root).parent_root).find(is_view)
     }
-    conditions
 }
 
 /// Adds the conditions of a tree of joins that hold for all its rows: not those of outer joins, nor those on their nullable sides.

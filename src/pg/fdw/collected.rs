@@ -8,15 +8,20 @@
 //! * After a write, nothing that has the statement's snapshot can start a scan of the collection: see
 //!   [`super::interface::Scan::refuse_newer`].
 //!
-//! The function of the plan's node that returns rows is replaced. Only ModifyTable calls it.
+//! The function of the plan's node that returns rows is replaced. Only ModifyTable calls it. For an INSERT it also limits the bytes of the
+//! rows that PostgreSQL keeps until it hands them over.
 
 use super::interface::raise;
+use super::plan;
 use crate::pg::error::Error;
 use docshard_core::error::Kind;
-use pgrx::{PgMemoryContexts, pg_guard, pg_sys};
+use pgrx::{PgList, PgMemoryContexts, pg_guard, pg_sys};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ptr::null_mut;
+
+/// PostgreSQL hands over the rows of an INSERT when they have about this many bytes, or earlier.
+const BATCH_BYTES: u32 = 4 * 1024 * 1024;
 
 /// A plan's node, and the rows that it has returned.
 #[derive(Clone, Copy)]
@@ -30,6 +35,8 @@ struct Collected {
     /// a row of the kind that the node returns; null if the plan returns no rows
     returned: *mut pg_sys::TupleTableSlot,
     is_filled: bool,
+    /// the bytes of the rows that were returned since the last call of [`end_batches`]
+    bytes: u32,
 }
 
 thread_local! {
@@ -58,7 +65,7 @@ pub(super) unsafe fn collect(node: *mut pg_sys::PlanState) {
             return;
         }
         let (rows, kept, returned) = (null_mut(), null_mut(), null_mut());
-        let collected = Collected { run: (*node).ExecProcNodeReal, rows, kept, returned, is_filled: false };
+        let collected = Collected { run: (*node).ExecProcNodeReal, rows, kept, returned, is_filled: false, bytes: 0 };
         NODES.with_borrow_mut(|nodes| nodes.insert(node as usize, collected));
         PgMemoryContexts::For((*(*node).state).es_query_cxt).leak_and_drop_on_delete(Known(node as usize));
         pg_sys::ExecSetExecProcNode(node, Some(next));
@@ -97,7 +104,29 @@ unsafe extern "C-unwind" fn next(node: *mut pg_sys::PlanState) -> *mut pg_sys::T
             end(node);
             return pg_sys::ExecClearTuple(collected.returned);
         }
+        let row = pg_sys::ExecFetchSlotMinimalTuple(collected.kept, null_mut());
+        collected.bytes = collected.bytes.saturating_add((*row).t_len);
+        if collected.bytes >= BATCH_BYTES {
+            end_batches((*node).state);
+            collected.bytes = 0;
+        }
+        NODES.with_borrow_mut(|nodes| nodes.insert(node as usize, collected));
         pg_sys::ExecCopySlot(collected.returned, collected.kept)
+    }
+}
+
+/// Makes PostgreSQL hand over the rows that it keeps for tables of this wrapper: before the next one for the same table.
+///
+/// # Safety
+/// While a statement is executed.
+unsafe fn end_batches(estate: *mut pg_sys::EState) {
+    // SAFETY: promised by the caller; the list has the targets for which rows are kept. PostgreSQL compares the two numbers for equality,
+    // and takes a table whose batches have one row for one without batches.
+    unsafe {
+        let targets = PgList::<pg_sys::ResultRelInfo>::from_pg((*estate).es_insert_pending_result_relations);
+        for target in targets.iter_ptr().filter(|target| plan::is_own((**target).ri_FdwRoutine)) {
+            (*target).ri_BatchSize = (*target).ri_NumSlots.max(2);
+        }
     }
 }
 

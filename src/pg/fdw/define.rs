@@ -50,7 +50,7 @@ unsafe fn definition(table: pg_sys::Oid) -> Definition {
                 number: attribute.attnum,
                 name: text(attribute.attname.data.as_ptr()),
                 kind: Kind::of(attribute.atttypid, attribute.atttypmod),
-                type_name: text(pg_sys::format_type_be(attribute.atttypid)),
+                type_name: text(pg_sys::format_type_with_typemod(attribute.atttypid, attribute.atttypmod)),
                 not_null: attribute.attnotnull,
                 options: settings(pg_sys::GetForeignColumnOptions(table, attribute.attnum)),
             });

@@ -176,12 +176,12 @@ pub type RowValues = Vec<(i16, Option<SqlValue>)>;
 
 /// A statement that writes.
 pub trait Modify {
-    /// Inserts rows. Returns the stored values of each row, without values unless `is_read`; None for a row that was skipped because of a
-    /// conflict.
-    fn insert(&mut self, rows: Vec<RowValues>, skips_conflicts: bool, is_read: bool) -> Result<Vec<Option<RowValues>>>;
-    /// Takes a row, which is inserted by [`finish`](Self::finish) or before.
-    fn collect(&mut self, row: RowValues) -> Result<()>;
-    fn finish(&mut self) -> Result<()>;
+    /// Inserts a row. Returns the stored values, without values unless `is_read`; None for a row that was skipped because of a conflict.
+    fn insert(&mut self, row: RowValues, skips_conflicts: bool, is_read: bool) -> Result<Option<RowValues>>;
+    /// Takes a row, which is inserted by [`finish`](Self::finish) or before. Returns how many rows were inserted now.
+    fn collect(&mut self, row: RowValues, skips_conflicts: bool) -> Result<usize>;
+    /// Inserts the rows that were taken; returns how many. Those with a conflict are skipped if the argument is true.
+    fn finish(&mut self, skips_conflicts: bool) -> Result<usize>;
     /// Changes columns of the row with this origin. Returns the stored values, without values unless `is_read`; None if the row no longer
     /// exists.
     fn update(&mut self, origin: &[u8], new: RowValues, is_read: bool) -> Result<Option<RowValues>>;
@@ -222,6 +222,9 @@ pub struct ScanPlan {
     pub write: Option<DirectWrite>,
     /// the columns of conditions that hide rows from the reader, such as those of a view with `security_barrier`
     pub hiding: Vec<i16>,
+    /// the conditions that are evaluated here, if a view is read: their columns; None for a condition that does not decide whether a value
+    /// that does not fit is an error
+    pub deciding: Vec<Option<Vec<i16>>>,
     /// what the table has made of the conditions, which lives as long as the plan
     #[serde(skip)]
     pub prepared: OnceCell<Rc<dyn Any>>,
@@ -236,6 +239,13 @@ pub struct RemotePart {
     pub took_ms: u64,
 }
 
+/// The values of a row that do not fit their columns.
+#[derive(Clone, Debug)]
+pub struct Misfit {
+    pub error: Error,
+    pub columns: Vec<i16>,
+}
+
 /// A scan of a foreign table. It can be started several times.
 pub trait Scan {
     /// Starts from the beginning. NULL operands are None.
@@ -243,9 +253,9 @@ pub trait Scan {
     /// Reads the next row; false after the last one. Calls `put` with each value that is not NULL, and with the origin. A value's number is
     /// that of its column, or its position in a row of groups, from 1.
     fn next_row(&mut self, put: &mut dyn FnMut(i16, SqlValue) -> Result<()>) -> Result<bool>;
-    /// Takes the error of the last row, if a value of it does not fit its column; that value is NULL in the row. The error is raised if the
-    /// row passes the conditions that PostgreSQL evaluates.
-    fn take_misfit(&mut self) -> Option<Error>;
+    /// Takes the error of the last row, if values of it do not fit their columns; they are NULL in the row. The error is raised if the row
+    /// passes the conditions that PostgreSQL evaluates on other columns.
+    fn take_misfit(&mut self) -> Option<Misfit>;
     /// The number of rows that [`start`](Self::start) has written; None if the scan only reads.
     fn written(&self) -> Option<u64> {
         None

@@ -9,7 +9,7 @@
 use super::batched::{self, BATCH_ROWS, Methods, NAME, Shape};
 use super::clause::{Clause, Operator, Reader, Term};
 use super::define::open;
-use super::plan::{ROUND_TRIP, ROW_SEEN, ROW_SENT, string_list, user_of};
+use super::plan::{ROUND_TRIP, ROW_SEEN, ROW_SENT, is_own, string_list, user_of};
 use super::upper;
 use super::value::Scalar;
 use crate::pg::security::user;
@@ -53,7 +53,7 @@ unsafe extern "C-unwind" fn consider(
             && (*root).placeholder_list.is_null()
             && (*root).qual_security_level == 0
             && (*rel).lateral_relids.is_null()
-            && is_own(inner)
+            && is_own((*inner).fdwroutine)
             && upper::is_one_table(root, inner);
         if !is_plain {
             return;
@@ -86,19 +86,6 @@ unsafe extern "C-unwind" fn consider(
 unsafe fn is_above(restriction: *mut pg_sys::RestrictInfo, rel: *mut pg_sys::RelOptInfo) -> bool {
     // SAFETY: promised by the caller.
     unsafe { (*restriction).is_pushed_down || !pg_sys::bms_is_subset((*restriction).required_relids, (*rel).relids) }
-}
-
-/// True for a table of this wrapper.
-///
-/// # Safety
-/// A relation of the planner.
-unsafe fn is_own(rel: *mut pg_sys::RelOptInfo) -> bool {
-    // SAFETY: promised by the caller.
-    unsafe {
-        let Some(routine) = (*rel).fdwroutine.as_ref() else { return false };
-        let own: pg_sys::GetForeignRelSize_function = Some(super::plan::size);
-        routine.GetForeignRelSize.map(|callback| callback as usize) == own.map(|callback| callback as usize)
-    }
 }
 
 /// Reads a join condition `column = value`, in which the value is of the outer side. Returns the column, and the condition that it is one

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use std::ffi::{CStr, c_int};
 use std::ptr::null_mut;
 
-/// The largest number of rows that PostgreSQL hands over in one call.
+/// The largest number of rows that PostgreSQL hands over in one call. Large rows are fewer: see [`collected`].
 const BATCH_ROWS: c_int = 1000;
 
 /// The name of the plan's column with the origin.
@@ -52,9 +52,11 @@ struct State {
     is_triggered: bool,
     /// the position of the origin in the plan's rows
     origin: i16,
-    /// the plan's node below the write; null for COPY and for rows that are routed to a partition
+    /// the plan's node below the write; null for COPY and for rows that an UPDATE routes to a partition
     source: *mut pg_sys::PlanState,
     skips_conflicts: bool,
+    /// the kind of the policies that are checked for rows that are inserted
+    policies: pg_sys::WCOKind::Type,
     /// the table may insert the rows later: when the write ends, at the latest
     collects: bool,
     /// the user whose privileges count
@@ -150,6 +152,11 @@ unsafe fn begin_state(
             origin,
             source,
             skips_conflicts: private.skips_conflicts,
+            // An UPDATE may move rows into a partition.
+            policies: match (*mtstate).operation {
+                pg_sys::CmdType::CMD_UPDATE => pg_sys::WCOKind::WCO_RLS_UPDATE_CHECK,
+                _ => pg_sys::WCOKind::WCO_RLS_INSERT_CHECK,
+            },
             collects: is_copy && !notices,
             user,
             memory,
@@ -207,7 +214,13 @@ pub(super) unsafe extern "C-unwind" fn begin_insert(
         }
         let skips_conflicts =
             plan.as_ref().is_some_and(|plan| plan.onConflictAction == pg_sys::OnConflictAction::ONCONFLICT_NOTHING);
-        begin_state(mtstate, target, Private { skips_conflicts, ..Private::default() }, null_mut());
+        let source = (*mtstate).ps.lefttree;
+        let is_insert = !source.is_null() && (*mtstate).operation == pg_sys::CmdType::CMD_INSERT;
+        let source = if is_insert { source } else { null_mut() };
+        begin_state(mtstate, target, Private { skips_conflicts, ..Private::default() }, source);
+        if is_insert {
+            collected::collect(source);
+        }
     }
 }
 
@@ -383,9 +396,27 @@ unsafe fn is_read(target: *mut pg_sys::ResultRelInfo) -> bool {
     unsafe { !(*target).ri_projectReturning.is_null() || !(*target).ri_WithCheckOptions.is_null() }
 }
 
+/// Checks the policies that a partition has from its parent. PostgreSQL itself does this only for local tables.
+///
+/// # Safety
+/// A target of a statement, and a slot with its new row.
+unsafe fn check_policies(
+    estate: *mut pg_sys::EState,
+    target: *mut pg_sys::ResultRelInfo,
+    slot: *mut pg_sys::TupleTableSlot,
+    kind: pg_sys::WCOKind::Type,
+) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        if !(*target).ri_WithCheckOptions.is_null() {
+            pg_sys::ExecWithCheckOptions(kind, target, slot, estate);
+        }
+    }
+}
+
 #[pg_guard]
 pub(super) unsafe extern "C-unwind" fn insert(
-    _estate: *mut pg_sys::EState,
+    estate: *mut pg_sys::EState,
     target: *mut pg_sys::ResultRelInfo,
     slot: *mut pg_sys::TupleTableSlot,
     _planned: *mut pg_sys::TupleTableSlot,
@@ -394,14 +425,14 @@ pub(super) unsafe extern "C-unwind" fn insert(
     unsafe {
         let is_read =
             is_read(target) || (*target).ri_TrigDesc.as_ref().is_some_and(|triggers| triggers.trig_insert_after_row);
+        check_policies(estate, target, slot, state(target).policies);
         let is_inserted = state(target).run(|state| {
             let row = state.row(slot)?;
             if state.collects {
-                state.modify.collect(row)?;
-                return Ok(true);
+                return state.modify.collect(row, false).map(|_| true);
             }
-            let mut stored = state.modify.insert(vec![row], state.skips_conflicts, is_read)?;
-            state.has_written(slot, stored.pop().flatten(), is_read)
+            let stored = state.modify.insert(row, state.skips_conflicts, is_read)?;
+            state.has_written(slot, stored, is_read)
         });
         if is_inserted { slot } else { null_mut() }
     }
@@ -418,12 +449,16 @@ pub(super) unsafe extern "C-unwind" fn insert_batch(
     // SAFETY: as above; there are `count` slots.
     unsafe {
         let given = usize::try_from(*count).unwrap_or(0);
-        let inserted = state(target).run(|state| {
-            let rows = (0..given).map(|at| state.row(*slots.add(at))).collect::<Result<Vec<_>>>()?;
-            let stored = state.modify.insert(rows, state.skips_conflicts, false)?;
-            Ok(stored.iter().filter(|stored| stored.is_some()).count())
-        });
+        let state = state(target);
+        // Each row has its own memory: a value that PostgreSQL has stored elsewhere is read here.
+        let mut inserted = 0;
+        for at in 0..given {
+            inserted += state.run(|state| state.modify.collect(state.row(*slots.add(at))?, state.skips_conflicts));
+        }
+        inserted += state.run(|state| state.modify.finish(state.skips_conflicts));
         *count = inserted as c_int;
+        // `collected` may have set a smaller one.
+        (*target).ri_BatchSize = BATCH_ROWS;
         slots
     }
 }
@@ -441,7 +476,7 @@ pub(super) unsafe extern "C-unwind" fn batch_size(target: *mut pg_sys::ResultRel
 
 #[pg_guard]
 pub(super) unsafe extern "C-unwind" fn update(
-    _estate: *mut pg_sys::EState,
+    estate: *mut pg_sys::EState,
     target: *mut pg_sys::ResultRelInfo,
     slot: *mut pg_sys::TupleTableSlot,
     planned: *mut pg_sys::TupleTableSlot,
@@ -456,7 +491,12 @@ pub(super) unsafe extern "C-unwind" fn update(
             let stored = state.modify.update(&origin, new, is_read)?;
             state.has_written(slot, stored, is_read)
         });
-        if is_updated { slot } else { null_mut() }
+        if !is_updated {
+            return null_mut();
+        }
+        // Before the write the row has not all columns.
+        check_policies(estate, target, slot, pg_sys::WCOKind::WCO_RLS_UPDATE_CHECK);
+        slot
     }
 }
 
@@ -502,7 +542,7 @@ pub(super) unsafe extern "C-unwind" fn end(_estate: *mut pg_sys::EState, target:
         let kept = (*target).ri_FdwState.cast::<Option<State>>();
         if let Some(Some(state)) = kept.as_mut() {
             if state.collects {
-                state.run(|state| state.modify.finish());
+                state.run(|state| state.modify.finish(false));
             }
             collected::end(state.source);
             *kept = None;

@@ -4,10 +4,10 @@
 //! each set of other tables, the rows that join conditions with them select, for a nested loop. [`super::upper`] adds paths that also group
 //! rows, or end after LIMIT.
 
-use super::barrier::Barrier;
+use super::barrier::{Barrier, Misfits};
 use super::clause::{Reader, collation_of, is_family, text};
 use super::define::open;
-use super::interface::{ScanPlan, SortKey, Table, Translation, raise};
+use super::interface::{ScanPlan, SortKey, Table, raise};
 use super::target;
 use super::value;
 use crate::pg::security::user;
@@ -33,6 +33,17 @@ pub(super) const ROW_SEEN: f64 = 0.01;
 pub(super) unsafe fn user_of(rel: *mut pg_sys::RelOptInfo) -> pg_sys::Oid {
     // SAFETY: promised by the caller.
     unsafe { (*rel).userid }
+}
+
+/// True for the callbacks of this wrapper.
+///
+/// # Safety
+/// The callbacks of a table, or null.
+pub(super) unsafe fn is_own(routine: *mut pg_sys::FdwRoutine) -> bool {
+    // SAFETY: promised by the caller.
+    let known = unsafe { routine.as_ref() }.and_then(|routine| routine.GetForeignRelSize);
+    let own: pg_sys::GetForeignRelSize_function = Some(size);
+    known.map(|callback| callback as usize) == own.map(|callback| callback as usize)
 }
 
 #[pg_guard]
@@ -118,28 +129,40 @@ pub(super) unsafe fn divide(
             read.push((clause, expression, level, translation, reader.operands));
         }
         let barrier = Barrier::above(root);
-        let mut hiding = barrier.as_ref().map_or(null_mut(), |barrier| barrier.hiding(root, rel));
+        let misfits = barrier.as_ref().map_or(Misfits::Shown, |barrier| barrier.misfits(root, rel));
+        let mut hiding = match &barrier {
+            // All columns.
+            Some(_) if misfits == Misfits::Hidden => pg_sys::bms_make_singleton(target::member(target::WHOLE)),
+            Some(barrier) => barrier.hiding(root, rel),
+            None => null_mut(),
+        };
+        let is_in_view = user_of(rel) != pg_sys::InvalidOid;
         for (clause, expression, level, translation, mut operands) in read {
             pg_sys::pull_varattnos(expression, (*rel).relid, &raw mut divided.columns);
             // If a condition of a security barrier is evaluated here, the table must not evaluate a later one: it would be evaluated on
             // hidden rows, and could raise the error of a value that does not fit.
             let is_of_view = barrier.as_ref().is_some_and(|barrier| barrier.has(clause));
-            let is_first = level <= here && (here == pg_sys::Index::MAX || barrier.is_none() || is_of_view);
+            let counts = misfits != Misfits::Fixed || is_of_view;
+            let is_first = counts && level <= here && (here == pg_sys::Index::MAX || barrier.is_none() || is_of_view);
             if level < (*root).qual_security_level {
                 pg_sys::pull_varattnos(expression, (*rel).relid, &raw mut hiding);
             }
-            match translation.filter(|_| is_first) {
-                Some(Translation { condition, is_exact, not_null }) => {
-                    divided.plan.conditions.push((condition, divided.operands.len()));
-                    divided.operands.append(&mut operands);
-                    divided.not_null.extend(not_null);
-                    if is_exact {
-                        divided.remote.push(expression.cast())
-                    } else {
-                        divided.local.push(expression.cast())
-                    }
-                }
-                None => divided.local.push(expression.cast()),
+            let mut is_exact = false;
+            if let Some(translation) = translation.filter(|_| is_first) {
+                divided.plan.conditions.push((translation.condition, divided.operands.len()));
+                divided.operands.append(&mut operands);
+                divided.not_null.extend(translation.not_null);
+                is_exact = translation.is_exact;
+            }
+            if is_exact {
+                divided.remote.push(expression.cast());
+                continue;
+            }
+            divided.local.push(expression.cast());
+            if is_in_view {
+                let mut columns = null_mut();
+                pg_sys::pull_varattnos(expression, (*rel).relid, &raw mut columns);
+                divided.plan.deciding.push(counts.then(|| numbers(columns, (*rel).max_attr)));
             }
         }
         divided.plan.hiding = numbers(hiding, (*rel).max_attr);

@@ -60,6 +60,10 @@ struct State {
     write: Option<bool>,
     /// the type and modifier of each column; None if it is not read
     columns: Vec<Option<(Kind, i32)>>,
+    /// see [`ScanPlan::deciding`]
+    deciding: Vec<Option<Vec<i16>>>,
+    /// the conditions that are evaluated here, in the same order; empty before the first value that does not fit
+    quals: Vec<*mut pg_sys::ExprState>,
     /// makes the scan's rows, if the statement updates or deletes them
     rows: Option<Rows>,
     /// the user whose privileges count
@@ -118,6 +122,8 @@ pub(super) unsafe extern "C-unwind" fn begin(node: *mut pg_sys::ForeignScanState
             batch,
             write,
             columns,
+            deciding: plan.deciding.clone(),
+            quals: Vec::new(),
             rows,
             user,
             memory,
@@ -223,6 +229,38 @@ impl State {
         self.is_started = true;
         Ok(())
     }
+
+    /// True if a row passes the conditions that are evaluated here and decide about its error: not those on the columns whose values do
+    /// not fit, which could be true.
+    ///
+    /// # Safety
+    /// While the scan's node is executed, in the memory of a row.
+    unsafe fn passes(
+        &mut self,
+        node: *mut pg_sys::ForeignScanState,
+        slot: *mut pg_sys::TupleTableSlot,
+        misfits: &[i16],
+    ) -> bool {
+        // SAFETY: promised by the caller. The states live as long as the node. The executor sets the row again.
+        unsafe {
+            if self.quals.is_empty() {
+                let before = pg_sys::MemoryContextSwitchTo((*(*node).ss.ps.state).es_query_cxt);
+                let quals = PgList::<pg_sys::Expr>::from_pg((*(*node).ss.ps.plan).qual);
+                self.quals = quals.iter_ptr().map(|qual| pg_sys::ExecInitExpr(qual, &raw mut (*node).ss.ps)).collect();
+                pg_sys::MemoryContextSwitchTo(before);
+            }
+            let context = (*node).ss.ps.ps_ExprContext;
+            (*context).ecxt_scantuple = slot;
+            self.quals.iter().zip(&self.deciding).all(|(qual, columns)| {
+                let decides = columns.as_ref().is_some_and(|columns| !columns.iter().any(|at| misfits.contains(at)));
+                let mut is_null = false;
+                !decides || {
+                    let value = pg_sys::ExecEvalExprSwitchContext(*qual, context, &raw mut is_null);
+                    !is_null && value.value() != 0
+                }
+            })
+        }
+    }
 }
 
 #[pg_guard]
@@ -258,9 +296,9 @@ pub(super) unsafe extern "C-unwind" fn iterate(node: *mut pg_sys::ForeignScanSta
             }
             pg_sys::ExecStoreVirtualTuple(slot);
             if let Some(misfit) = scan.take_misfit()
-                && passes(node, slot)
+                && state.passes(node, slot, &misfit.columns)
             {
-                raise::<()>(Err(misfit));
+                raise::<()>(Err(misfit.error));
             }
         }
         slot
@@ -279,19 +317,6 @@ pub(super) unsafe fn write(node: *mut pg_sys::ForeignScanState) -> Result<Option
         let Some(counts) = state.write.filter(|_| !state.is_started) else { return Ok(None) };
         state.start(node)?;
         Ok(state.scan.written().map(|count| (count, counts)))
-    }
-}
-
-/// True if a row passes the conditions that are evaluated here.
-///
-/// # Safety
-/// While the scan's node is executed, in the memory of a row.
-unsafe fn passes(node: *mut pg_sys::ForeignScanState, slot: *mut pg_sys::TupleTableSlot) -> bool {
-    // SAFETY: promised by the caller. The executor sets the row again.
-    unsafe {
-        let context = (*node).ss.ps.ps_ExprContext;
-        (*context).ecxt_scantuple = slot;
-        pg_sys::ExecQual((*node).ss.ps.qual, context)
     }
 }
 

@@ -14,7 +14,8 @@ use std::ptr::null_mut;
 /// The type of the origin.
 const BYTEA: Kind = Kind { scalar: Scalar::Bytea, is_array: false, length: None, rounding: None };
 
-const WHOLE: i16 = 0;
+/// The number of the whole row.
+pub(super) const WHOLE: i16 = 0;
 const TABLE: i16 = pg_sys::TableOidAttributeNumber as i16;
 
 /// What the plan of a scan needs to know about rows that are written.

@@ -94,7 +94,7 @@ fn write_once(
 
 fn locks_document(collection: &Collection, write: &Write<'_>) -> bool {
     let may_move = || write.modification.is_some_and(|modification| may_change_key(collection, write, modification));
-    write.images || !write.many && (write.sort.is_some() || may_move())
+    write.images || !write.many && (write.locks || write.sort.is_some() || may_move())
 }
 
 /// The key of the document if [`write_directly`] sends the write as one call by this key; otherwise None.
@@ -179,7 +179,8 @@ pub(in crate::router) fn delete_by_key(
 }
 
 /// The statement returns how many documents matched and how many changed. For one document, it locks the document before the update. If the
-/// document changes meanwhile and no longer matches, it finds another.
+/// document changes meanwhile and no longer matches, it finds another. For many, it locks them before the update only if the write asks for
+/// that: otherwise those that change are locked alone.
 fn update_statement(write: &Write<'_>, modification: &Modification, target: &WriteTarget<'_>) -> Result<Statement> {
     let collection = target.search.collection;
     let mut conditions = target.conditions()?;
@@ -188,8 +189,9 @@ fn update_statement(write: &Write<'_>, modification: &Modification, target: &Wri
     let fixed =
         conditions.param(Parameter::TextArray(collection.key.fields.iter().map(|(path, _)| path.clone()).collect()));
     let mut found = format!("{} t WHERE {}", collection.table(), conditions.sql());
-    if !write.many {
-        found = format!("(SELECT t.ctid, t.skey, t.id, t.doc FROM {found} LIMIT 1 FOR UPDATE) t");
+    if !write.many || write.locks {
+        let limit = if write.many { "" } else { " LIMIT 1" };
+        found = format!("(SELECT t.ctid, t.skey, t.id, t.doc FROM {found}{limit} FOR UPDATE) t");
     }
     let id = collection.id;
     let sql = format!(

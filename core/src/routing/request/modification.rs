@@ -57,6 +57,8 @@ pub struct Write<'a> {
     pub sort: Option<(Sort, String)>,
     /// for a write of one document; true: return its old and new form
     pub images: bool,
+    /// true: an update also locks the documents that it does not change
+    pub locks: bool,
     /// for a write of one document without `upsert`; true: skip documents that other transactions have locked
     pub skip_locked: bool,
     /// true: the call that writes is the client's whole transaction, which may be committed by the shard that writes last
@@ -66,8 +68,8 @@ pub struct Write<'a> {
 impl<'a> Write<'a> {
     /// A write of one matching document, without sort, upsert and other options.
     pub fn of_one(query: &'a Query, modification: Option<&'a Modification>) -> Self {
-        let (many, upsert, images, skip_locked, sole) = (false, false, false, false, false);
-        Self { query, modification, many, upsert, sort: None, images, skip_locked, sole }
+        let (many, upsert, images, locks, skip_locked, sole) = (false, false, false, false, false, false);
+        Self { query, modification, many, upsert, sort: None, images, locks, skip_locked, sole }
     }
 }
 
