@@ -52,7 +52,7 @@ type Placings = BTreeMap<ShardId, Placed>;
 pub struct Holders(Placings);
 
 /// Like [`follow_in`], in a transaction of its own.
-pub(super) fn follow(namespace: &str) -> Result<Option<Json>> {
+pub fn follow(namespace: &str) -> Result<Option<Json>> {
     let mut holders = Holders::default();
     transaction::run(|| follow_in(namespace, None, &mut holders))
 }

@@ -8,14 +8,14 @@
 //!
 //! The router's own part of the copy gets the version of each attempt to decide after that attempt's documents. So it has all documents if it
 //! has the version that the shards got. If they show another one, or none, it may be older: then an administrator says whether it is
-//! taken. Shards may have moved chunks of the copy since, so that their versions do not tell which chunks they have: [`follow`]
+//! taken. Shards may have moved chunks of the copy since, so that their versions do not tell which chunks they have: [`follow`](crate::migration::follow)
 //! finds that out.
 
+use crate::catalog::cluster::behind;
 use crate::catalog::cluster::nodes::read_call_on;
 use crate::catalog::cluster::shard::Shard;
 use crate::catalog::collections::layout;
 use crate::catalog::{cache, change};
-use crate::migration::follow::{self, Holders};
 use crate::migration::shard::{RECOVERY, ShardSession};
 use crate::pg::error::{Error, Result};
 use crate::store::resharding::{self, Resharding};
@@ -91,13 +91,13 @@ impl Evidence {
 }
 
 /// Completes the catalog's part of a change if shards show that it is decided. False if they show that it is not. Runs in the caller's
-/// transaction; `holders` are sessions that must live until it ends. The session holds the coordinator's lock. The shard `lost` is being removed,
-/// and is not asked.
+/// transaction; afterwards the catalog must follow the shards in what they have moved since. The session holds the coordinator's lock. The
+/// shard `lost` is being removed, and is not asked.
 ///
 /// # Errors
 /// `HostUnreachable` if a shard does not answer; `OperationFailed` if a recipient lacks its part; `ReshardCollectionAborted` if the change was
-/// aborted meanwhile; those of [`change::lock`] and [`follow::follow_in`].
-pub(super) fn complete(row: &Resharding, lost: Option<ShardId>, holders: &mut Holders) -> Result<bool> {
+/// aborted meanwhile; those of [`change::lock`].
+pub(super) fn complete(row: &Resharding, lost: Option<ShardId>) -> Result<bool> {
     if row.state != State::Running || resharding::is_of_this_server(row.id)? {
         return Ok(false);
     }
@@ -118,6 +118,10 @@ pub(super) fn complete(row: &Resharding, lost: Option<ShardId>, holders: &mut Ho
         .with_hint(
             "Nothing is dropped. A shard, or the router itself, was restored or promoted from a standby: restore it to a later time.",
         ));
+    }
+    // Without a version that shows which change it was, it may have been a later one.
+    if evidence.newer.is_empty() {
+        behind::check_may_be_last(row.collection, &row.namespace)?;
     }
     if evidence.is_own_doubtful && !resharding::is_accepted(row.id)? {
         return Err(error!(
@@ -142,7 +146,6 @@ pub(super) fn complete(row: &Resharding, lost: Option<ShardId>, holders: &mut Ho
     }
     let details = json!({"resharding": row.id, "decidedBy": "a former router"});
     change::log(&format!("{}.end", row.command), Some(&row.namespace), &details)?;
-    follow::follow_in(&row.namespace, lost, holders)?;
     Ok(true)
 }
 

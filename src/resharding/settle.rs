@@ -6,7 +6,7 @@ use super::restored;
 use crate::catalog::cluster::identity::cluster_id;
 use crate::catalog::collections::layout;
 use crate::catalog::{cache, change};
-use crate::migration::follow::Holders;
+use crate::migration::follow::{self, Holders};
 use crate::migration::names;
 use crate::migration::shard::{RECOVERY, ShardSession};
 use crate::pg::error::Result;
@@ -53,9 +53,12 @@ pub(super) fn settle(id: i64) -> Result<()> {
         let row = transaction::run(|| resharding::get(id))?;
         match next_action(row.state) {
             Action::Abort => {
-                // The sessions exclude writers until the transaction has ended.
-                let mut holders = Holders::default();
-                transaction::run(|| complete_or_abort(&row, None, &mut holders))?;
+                if transaction::run(|| complete_or_abort(&row, None))?
+                    && let Err(error) = follow::follow(&row.namespace)
+                {
+                    // Shards stay ahead of the catalog, as after other moves that are lost: an administrator adopts them.
+                    transaction::run(|| resharding::set_error(id, &error.text_without_values()))?;
+                }
             }
             Action::RemoveCopy | Action::RemoveTables => {
                 clean(&row)?;
@@ -67,15 +70,16 @@ pub(super) fn settle(id: i64) -> Result<()> {
     }
 }
 
-/// Completes a change that shards show to be decided, or else aborts it, in the catalog.
-fn complete_or_abort(row: &Resharding, lost: Option<ShardId>, holders: &mut Holders) -> Result<()> {
-    if restored::complete(row, lost, holders)? {
-        return Ok(());
+/// Completes a change that shards show to be decided, or else aborts it, in the catalog. True if it is completed.
+fn complete_or_abort(row: &Resharding, lost: Option<ShardId>) -> Result<bool> {
+    if restored::complete(row, lost)? {
+        return Ok(true);
     }
     resharding::set_error(row.id, "the process that copied the collection ended unexpectedly")?;
     // Statements that have waited for the decision go on.
     change::touch(row.collection)?;
-    resharding::advance(row.id, State::Running, State::Aborted).map(drop)
+    resharding::advance(row.id, State::Running, State::Aborted)?;
+    Ok(false)
 }
 
 /// Completes or aborts the changes that another server may have decided, and in which a lost shard has a part, by what the other shards show.
@@ -97,7 +101,9 @@ pub fn end_without(lost: ShardId) -> Result<()> {
             row.command,
             row.namespace
         );
-        complete_or_abort(&row, Some(lost), &mut Holders::default())?;
+        if complete_or_abort(&row, Some(lost))? {
+            follow::follow_in(&row.namespace, Some(lost), &mut Holders::default())?;
+        }
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ use crate::migration::{jobs, recovery};
 use crate::pg::error::{Error, Result};
 use crate::pg::security::user::as_extension_owner;
 use crate::pg::server::wal::in_recovery;
-use crate::pg::server::{is_superuser, sleep_ms};
+use crate::pg::server::{is_background_worker, is_superuser, sleep_ms};
 use crate::pg::transaction::snapshot;
 use crate::pg::version::local_transaction;
 use crate::remote;
@@ -98,7 +98,8 @@ fn await_decision(namespace: &str) -> Result<Option<Rc<Collection>>> {
         if !is_undecided || in_recovery() || matches!(as_extension_owner(identity::standing)?, Standing::Copy(_)) {
             return Ok(known);
         }
-        if began.elapsed() > UNDECIDED_PATIENCE {
+        // The worker itself ends the change.
+        if is_background_worker() || began.elapsed() > UNDECIDED_PATIENCE {
             return Err(error!(
                 Kind::ConflictingOperationInProgress,
                 "the router's former server may have decided a change of the layout of {namespace}"

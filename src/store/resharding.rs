@@ -93,6 +93,11 @@ pub struct Draft<'a> {
 }
 
 /// True if the table exists: since release 0.4.0.
+/// True for a change that this database has begun while its server runs. Its number shows the router: see
+/// `docshard_core::cluster::take_over::is_move_of`. In a dump that was restored on the same server the router is an earlier one.
+const OF_THIS_SERVER: &str = "server_started_at = pg_catalog.pg_postmaster_start_time() \
+     AND id >> 32 = (SELECT CASE epoch WHEN 1 THEN 0 ELSE epoch END FROM docshard_catalog.cluster)";
+
 fn is_there() -> bool {
     super::relation(c"resharding").is_some()
 }
@@ -162,13 +167,12 @@ statements! {
     }
 
     fn is_of_another_server(collection: i32) -> bool {
-        run_active "SELECT FROM docshard_catalog.resharding WHERE state = 'running' AND collection_id = $1 \
-                    AND server_started_at <> pg_catalog.pg_postmaster_start_time()"
+        run_active format!("SELECT FROM docshard_catalog.resharding WHERE state = 'running' AND collection_id = $1 AND NOT ({OF_THIS_SERVER})")
     }
 
-    /// True if a process of this server, since its start, has begun the change.
+    /// True if a process of this server, since its start, has begun the change, and no other database has been the router since.
     pub fn is_of_this_server(id: i64) -> bool {
-        run "SELECT FROM docshard_catalog.resharding WHERE id = $1 AND server_started_at = pg_catalog.pg_postmaster_start_time()"
+        run format!("SELECT FROM docshard_catalog.resharding WHERE id = $1 AND {OF_THIS_SERVER}")
     }
 
     fn of_namespace(namespace: &str) -> Option<Resharding> { select "WHERE namespace = $1 ORDER BY id DESC LIMIT 1" }

@@ -753,6 +753,29 @@ fn a_change_of_layout_of_a_collection_that_was_dropped_since_is_ended() {
     assert_eq!(count(&cluster), 1);
 }
 
+/// The lost router has aborted its change, whose copy stayed at a shard that was down, and has decided another one since. The missing table does
+/// not show the first one's decision.
+#[test]
+fn an_aborted_change_is_not_completed_instead_of_a_later_one() {
+    let mut cluster = cluster(2);
+    cluster.router.arm("reshard.caught_up", Fault::Pause);
+    let mut client = cluster.router.client();
+    let unshard = format!("SELECT docshard.unshard_collection('{NS}', 'shard1')");
+    let changing = std::thread::spawn(move || client.execute(&unshard, &[]));
+    cluster.router.await_fault("reshard.caught_up");
+    let backup = cluster.router.backup();
+    cluster.shards[1].stop();
+    cluster.router.release("reshard.caught_up");
+    changing.join().expect("it ends").expect_err("the recipient is down");
+    cluster.router.psql(&format!("SELECT docshard.unshard_collection('{NS}', 'shard0')"));
+    cluster.router.psql(&insert(103));
+    cluster.router.restore(backup);
+    cluster.shards[1].start();
+    take_over(&cluster);
+    await_error(&cluster, "which the catalog does not know");
+    assert_eq!(cluster.shards[0].value::<i64>("SELECT count(*) FROM docshard_data.c3"), 7);
+}
+
 /// A request before the failover to let writers wait is not a consent to take the router's own part.
 #[test]
 fn a_copy_on_the_router_needs_a_consent_of_its_own() {

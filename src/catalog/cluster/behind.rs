@@ -282,6 +282,25 @@ pub fn check_may_create(shard: &str, collection: &Collection) -> Result<()> {
     .with_hint(hint))
 }
 
+/// Refuses to complete a change of a collection's layout while tables that the catalog does not know may be those of a later change.
+/// Errors: `OperationFailed`.
+pub fn check_may_be_last(collection: i32, namespace: &str) -> Result<()> {
+    let Unknown { tables, silent } = unknown_tables(collection)?;
+    let unknown = [tables, silent].concat();
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    Err(error!(
+        Kind::OperationFailed,
+        "shards have dropped the former table of {namespace}, but its documents may be in {}, which the catalog does not know",
+        unknown.join(", ")
+    )
+    .with_hint(
+        "Nothing is dropped. Look at these tables. When the documents that are needed have been copied out of them, docshard.drop_orphaned_relation() \
+         drops a table; then the change is completed.",
+    ))
+}
+
 /// The hint of the error: the function that repairs a shard, and what to consider before.
 pub fn hint(shard: &str) -> String {
     format!(

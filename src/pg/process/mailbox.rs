@@ -5,7 +5,7 @@
 //! the interval that the sender names.
 
 use super::{is_preloaded, my_database};
-use crate::pg::server::wal;
+use crate::pg::server::{is_background_worker, wal};
 use pgrx::prelude::*;
 use pgrx::{PGRXSharedMemory, PgLwLock, pg_sys};
 use std::cell::Cell;
@@ -138,15 +138,13 @@ impl Mailbox {
 /// Sends the message that `write` returns to this database's worker, unless another one of the key was sent within the interval. Workers
 /// send nothing, nor do processes of a standby, which has no worker.
 pub fn send(key: i32, interval_us: i64, write: impl FnOnce() -> Option<String>) {
-    // SAFETY: reads a variable of this process.
-    let is_worker = || unsafe { !pg_sys::MyBgworkerEntry.is_null() };
     let key = (u32::from(my_database()), key);
     let now = now_us();
     let seen = SEEN.get();
     if seen.key == key && now < seen.at && seen.at <= now.saturating_add(interval_us) {
         return;
     }
-    if !is_preloaded() || is_worker() || wal::in_recovery() {
+    if !is_preloaded() || is_background_worker() || wal::in_recovery() {
         return;
     }
     let due = MAILBOX.exclusive().may_send(key, now, interval_us);

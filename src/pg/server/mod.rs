@@ -66,6 +66,12 @@ pub fn end_session(error: Error) -> ! {
     unreachable!("a FATAL error does not return")
 }
 
+/// True in a background worker.
+pub fn is_background_worker() -> bool {
+    // SAFETY: reads a variable of this process.
+    unsafe { !pg_sys::MyBgworkerEntry.is_null() }
+}
+
 /// True if the current user is a superuser.
 pub fn is_superuser() -> bool {
     // SAFETY: a cached look-up inside a transaction.
