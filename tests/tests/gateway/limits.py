@@ -24,11 +24,11 @@ def login(name, secret):
 def works(name, secret):
     with pymongo.MongoClient("127.0.0.1", port, username=name, password=secret, serverSelectionTimeoutMS=60000) as it:
         assert it.admin.command("ping")["ok"] == 1.0
-        return it.admin.command("ping", pad="x" * 1_000_000)["ok"] == 1.0
+        return it.admin.command("ping", comment="x" * 1_000_000)["ok"] == 1.0
 
 
 # Large messages of one role: all but the last byte of each is sent, as far as the gateway reads it.
-large = struct.pack("<I", 0) + b"\0" + bson.encode({"ping": 1, "pad": "x" * 46_900_000, "$db": "admin"})
+large = struct.pack("<I", 0) + b"\0" + bson.encode({"ping": 1, "comment": "x" * 46_900_000, "$db": "admin"})
 packed = struct.pack("<iiB", 2013, len(large), 2) + zlib.compress(large, 1)
 complete = threading.Event()
 answered = []
@@ -43,7 +43,7 @@ def send(raw, opcode, body):
 
 
 connections = [login(user, password) for _ in range(12)]
-threads = [threading.Thread(target=send, args=(raw, *((2013, large) if number % 2 else (2012, packed)))) for number, raw in enumerate(connections)]
+threads = [threading.Thread(target=send, args=(raw, *((2013, large) if number % 2 else (2012, packed))), daemon=True) for number, raw in enumerate(connections)]
 for thread in threads:
     thread.start()
 time.sleep(3)
