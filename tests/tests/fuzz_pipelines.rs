@@ -455,7 +455,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// A number and not a time, so that the same pipelines run on every machine.
-const PIPELINES: u64 = 2_000;
+const PIPELINES: u64 = 4_000;
 
 #[test]
 fn random_pipelines_cause_no_internal_error() {
