@@ -5,8 +5,7 @@
 //! Values count the updates. States and the next action of recovery come from `docshard_core::cluster::resharding`.
 //!
 //! The model omits unique values (documents that are refused), failovers, sizes, and the first exclusion of the writers, in which documents
-//! are counted. A router is restored only when the decision is made: otherwise the general rules for prepared transactions
-//! hold.
+//! are counted. A router is restored only after the decision: before it, nothing is lost.
 
 #![expect(missing_docs, reason = "fields of variants, which the comments of the variants name")]
 

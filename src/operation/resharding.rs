@@ -268,7 +268,7 @@ pub fn abort(ns: &str, command: Option<&str>) -> Result<Json> {
 /// decided, is completed with the router's own part as it is. `command`: see [`running`].
 pub fn commit(ns: &str, command: Option<&str>) -> Result<Json> {
     let change = running(ns, command)?;
-    let set = match store::resharding::is_of_this_server(change.id)? {
+    let set = match change.is_of_this_server()? {
         true => store::resharding::set_commit_now(change.id)?,
         false => store::resharding::accept(change.id)?,
     };

@@ -58,7 +58,7 @@ pub(super) fn abort(id: i64) -> Result<bool> {
 /// Sets a change to *aborted* if it is running here. One that another server has begun may be decided: recovery ends it.
 fn ask(id: i64) -> Result<bool> {
     transaction::run(|| {
-        if !resharding::is_of_this_server(id)? {
+        if !resharding::get(id)?.is_of_this_server()? {
             return Ok(false);
         }
         let now = resharding::advance(id, State::Running, State::Aborted)?;

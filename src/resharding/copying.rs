@@ -6,8 +6,8 @@
 //! INVARIANT: the logs began before the first read, so they have the key of each document that has changed since it was read. A round takes
 //! some rows of each log, and copies the documents that they name, in parts of limited size. Every recipient removes its versions of these
 //! documents, and stores the current versions of those in its share. Then exactly these rows of the logs are deleted. A document that could
-//! not be stored is logged again before that. A row that names the same document as a later one may be deleted at once. So once all logs
-//! are empty and nobody writes, the recipients have exactly the donors' documents.
+//! not be stored is logged again before that. If several rows name the same document, only the newest is needed, and the others may be
+//! deleted at once. So when nobody writes and all logs are empty, the recipients have the same documents as the donors.
 
 use super::refused::{self, DonorKey};
 use super::register::Registered;

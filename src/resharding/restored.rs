@@ -98,7 +98,7 @@ impl Evidence {
 /// `HostUnreachable` if a shard does not answer; `OperationFailed` if a recipient lacks its part; `ReshardCollectionAborted` if the change was
 /// aborted meanwhile; those of [`change::lock`].
 pub(super) fn complete(row: &Resharding, lost: Option<ShardId>) -> Result<bool> {
-    if row.state != State::Running || resharding::is_of_this_server(row.id)? {
+    if row.state != State::Running || row.is_of_this_server()? {
         return Ok(false);
     }
     let Some(evidence) = gather(row, lost)? else { return Ok(false) };
@@ -149,13 +149,13 @@ pub(super) fn complete(row: &Resharding, lost: Option<ShardId>) -> Result<bool> 
     Ok(true)
 }
 
-/// Refuses to drop a copy if it may have become the collection. False if the router's own part must stay: the lost router has gone on after its
-/// decision, so nobody knows whether its documents are elsewhere. Runs in the caller's transaction.
+/// Refuses to drop a copy if it may have become the collection. Returns false if the router's own table of the copy must stay: the lost router
+/// has decided the change and then another one, so this table may have the only copy of some documents. Runs in the caller's transaction.
 ///
 /// # Errors
 /// `OperationFailed` if a shard shows that it has; `HostUnreachable` if a shard does not answer.
 pub(super) fn check_droppable(row: &Resharding) -> Result<bool> {
-    if resharding::is_of_this_server(row.id)? {
+    if row.is_of_this_server()? {
         return Ok(true);
     }
     let Some(evidence) = gather(row, None)? else { return Ok(true) };

@@ -91,7 +91,7 @@ pub fn end_without(lost: ShardId) -> Result<()> {
     for row in resharding::unfinished()?.into_iter().filter(|row| row.state == State::Running) {
         let concerns =
             placements::shards(row.collection)?.contains(&lost) || placements::shards(row.copy_id)?.contains(&lost);
-        if !concerns || resharding::is_of_this_server(row.id)? {
+        if !concerns || row.is_of_this_server()? {
             continue;
         }
         ensure!(

@@ -3,8 +3,10 @@
 //! INVARIANT: [`advance`] is the only function that changes the state; it compares before it sets, and refuses what
 //! `core::cluster::resharding` does not allow. Before the extension is updated there is no such table, and no row.
 
+use super::cluster;
 use crate::pg::error::Result;
 use docshard_core::cluster::resharding::State;
+use docshard_core::cluster::take_over::is_move_of;
 use docshard_core::error::{Kind, error};
 
 rows! {
@@ -27,6 +29,8 @@ rows! {
         state: State,
         /// the decision; it stays when the change is done
         outcome: State = "outcome",
+        /// a process of this server, since its start, has begun it
+        began_here: bool = "(server_started_at = pg_catalog.pg_postmaster_start_time())",
     }
 
     /// The progress of a change.
@@ -93,11 +97,6 @@ pub struct Draft<'a> {
 }
 
 /// True if the table exists: since release 0.4.0.
-/// True for a change that this database has begun while its server runs. Its number shows the router: see
-/// `docshard_core::cluster::take_over::is_move_of`. In a dump that was restored on the same server the router is an earlier one.
-const OF_THIS_SERVER: &str = "server_started_at = pg_catalog.pg_postmaster_start_time() \
-     AND id >> 32 = (SELECT CASE epoch WHEN 1 THEN 0 ELSE epoch END FROM docshard_catalog.cluster)";
-
 fn is_there() -> bool {
     super::relation(c"resharding").is_some()
 }
@@ -140,7 +139,25 @@ pub fn read_running_of(collection: i32) -> Result<Option<Resharding>> {
 
 /// True if another server has begun a running change of this collection, so that the catalog may lack the decision; in the active snapshot.
 pub fn read_is_undecided(collection: i32) -> Result<bool> {
-    if is_there() { is_of_another_server(collection) } else { Ok(false) }
+    match read_running_of(collection)? {
+        Some(change) if change.collection == collection => Ok(!change.is_of_router(cluster::read_coordinator()?.epoch)),
+        _ => Ok(false),
+    }
+}
+
+impl Resharding {
+    /// True if a process of this server, as the router, has begun the change, so that the catalog shows whether it is decided.
+    ///
+    /// # Errors
+    /// `NotYetInitialized`.
+    pub fn is_of_this_server(&self) -> Result<bool> {
+        Ok(self.is_of_router(cluster::coordinator()?.epoch))
+    }
+
+    /// The number tells the router: in a dump that was restored on the same server it is an earlier one.
+    fn is_of_router(&self, epoch: i64) -> bool {
+        self.began_here && is_move_of(epoch, self.id)
+    }
 }
 
 /// The last change of a collection with this name.
@@ -164,15 +181,6 @@ statements! {
 
     fn of_collection(collection: i32) -> Option<Resharding> {
         select_active "WHERE state = 'running' AND (collection_id = $1 OR copy_id = $1)"
-    }
-
-    fn is_of_another_server(collection: i32) -> bool {
-        run_active format!("SELECT FROM docshard_catalog.resharding WHERE state = 'running' AND collection_id = $1 AND NOT ({OF_THIS_SERVER})")
-    }
-
-    /// True if a process of this server, since its start, has begun the change, and no other database has been the router since.
-    pub fn is_of_this_server(id: i64) -> bool {
-        run format!("SELECT FROM docshard_catalog.resharding WHERE id = $1 AND {OF_THIS_SERVER}")
     }
 
     fn of_namespace(namespace: &str) -> Option<Resharding> { select "WHERE namespace = $1 ORDER BY id DESC LIMIT 1" }

@@ -85,8 +85,9 @@ pub fn shared(namespace: &str) -> Result<Shared<'static>> {
     Ok(Shared { collation: collated.then_some(&*SIMPLE), ..Shared::default() })
 }
 
-/// Runs a write. As in SQL, an UPDATE also locks the documents that have the new values already: until the transaction ends no other one
-/// changes what this one has found. They are few, so they are locked by a second write. `is_read`: returns one document's forms.
+/// Runs a write. As in SQL, an UPDATE also locks the documents that already have the new values, so that no other transaction changes them
+/// until this one ends. Few statements find such documents, so a second request locks them. `is_read`: the result has the old and the new
+/// form of the document.
 pub fn run(write: DocumentWrite<'_>, namespace: &str, is_read: bool) -> Result<WriteResult> {
     let query = write.shared.query(namespace, write.filter)?;
     let mut result = write.run_on(namespace, &query, is_read)?;

@@ -3,6 +3,7 @@
 use docshard_tests::moving::{NS, move_chunk, start_move};
 use docshard_tests::{Cluster, Fault, Installation, Node, wait_until};
 use serde_json::Value;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -550,6 +551,15 @@ fn what_a_recipient_has_prepared_is_in_doubt_if_the_donor_has_gone_on() {
     assert_eq!(there(&cluster.shards[0]), 4);
 }
 
+/// Begins a change of layout, and waits until it pauses at the fault point.
+fn begin_change(cluster: &Cluster, statement: String, point: &str) -> JoinHandle<Result<u64, postgres::Error>> {
+    cluster.router.arm(point, Fault::Pause);
+    let mut client = cluster.router.client();
+    let changing = std::thread::spawn(move || client.execute(&statement, &[]));
+    cluster.router.await_fault(point);
+    changing
+}
+
 /// The backup is from the moment at which a change of layout reached the fault point, and the lost router has decided it since: the copy has
 /// the only documents. Then the lost router executes `later`, and `before` happens before the restored one takes over.
 fn restored_after_a_change(
@@ -559,10 +569,7 @@ fn restored_after_a_change(
     later: &[String],
     before: impl FnOnce(&mut Cluster),
 ) -> Cluster {
-    cluster.router.arm(point, Fault::Pause);
-    let mut client = cluster.router.client();
-    let changing = std::thread::spawn(move || client.execute(&statement, &[]));
-    cluster.router.await_fault(point);
+    let changing = begin_change(&cluster, statement, point);
     let backup = cluster.router.backup();
     cluster.router.release(point);
     changing.join().expect("it ends").expect("it is decided");
@@ -706,11 +713,8 @@ fn a_change_of_layout_waits_for_a_shard_that_may_have_the_only_documents() {
 /// A router that was restored from a backup at `reshard.verified`, while the decision of the lost router is prepared at both shards.
 fn restored_in_a_decision(before: impl FnOnce(&Cluster)) -> Cluster {
     let mut cluster = cluster(2);
-    cluster.router.arm("reshard.verified", Fault::Pause);
-    let mut client = cluster.router.client();
     let unshard = format!("SELECT docshard.unshard_collection('{NS}', 'shard1')");
-    let changing = std::thread::spawn(move || client.execute(&unshard, &[]));
-    cluster.router.await_fault("reshard.verified");
+    let changing = begin_change(&cluster, unshard, "reshard.verified");
     let backup = cluster.router.backup();
     cluster.router.arm("decide.prepared", Fault::Pause);
     cluster.router.release("reshard.verified");
@@ -760,11 +764,8 @@ fn a_change_of_layout_of_a_collection_that_was_dropped_since_is_ended() {
 #[test]
 fn an_aborted_change_is_not_completed_instead_of_a_later_one() {
     let mut cluster = cluster(2);
-    cluster.router.arm("reshard.caught_up", Fault::Pause);
-    let mut client = cluster.router.client();
     let unshard = format!("SELECT docshard.unshard_collection('{NS}', 'shard1')");
-    let changing = std::thread::spawn(move || client.execute(&unshard, &[]));
-    cluster.router.await_fault("reshard.caught_up");
+    let changing = begin_change(&cluster, unshard, "reshard.caught_up");
     let backup = cluster.router.backup();
     cluster.shards[1].stop();
     cluster.router.release("reshard.caught_up");
@@ -783,10 +784,7 @@ fn an_aborted_change_is_not_completed_instead_of_a_later_one() {
 fn a_copy_on_the_router_needs_a_consent_of_its_own() {
     let unshard = format!("SELECT docshard.unshard_collection('{NS}', 'local')");
     let mut cluster = cluster(2);
-    cluster.router.arm("reshard.verified", Fault::Pause);
-    let mut client = cluster.router.client();
-    let changing = std::thread::spawn(move || client.execute(&unshard, &[]));
-    cluster.router.await_fault("reshard.verified");
+    let changing = begin_change(&cluster, unshard, "reshard.verified");
     cluster.router.psql(&format!("SELECT docshard.commit_reshard_collection('{NS}')"));
     let backup = cluster.router.backup();
     cluster.router.release("reshard.verified");
