@@ -42,6 +42,8 @@ struct Evidence {
     is_own_alone: bool,
     /// donors that have dropped the collection's table
     without_table: Vec<String>,
+    /// those that have it, the router among them
+    with_table: Vec<String>,
     /// donors and recipients that do not answer
     silent: Vec<String>,
     /// donors and recipients at which a prepared transaction may decide the change
@@ -119,11 +121,26 @@ pub(super) fn complete(row: &Resharding, lost: Option<ShardId>) -> Result<bool> 
             "Nothing is dropped. A shard, or the router itself, was restored or promoted from a standby: restore it to a later time.",
         ));
     }
-    // Without a version that shows which change it was, it may have been a later one.
+    let is_accepted = resharding::is_accepted(row.id)?;
+    // Without a version that shows which change it was, it may have been a later one, or a donor may have been restored.
     if evidence.newer.is_empty() {
         behind::check_may_be_last(row.collection, &row.namespace)?;
+        if !evidence.with_table.is_empty() && !is_accepted {
+            return Err(error!(
+                Kind::OperationFailed,
+                "{} of {} may be decided: {}, but shards {} have it",
+                row.command,
+                row.namespace,
+                evidence.describe(),
+                evidence.with_table.join(", ")
+            )
+            .with_hint(
+                "Nothing is dropped. If the shards without the table were restored from a backup, restore them to a later time. If the former \
+                 router has decided the change, docshard.commit_reshard_collection() completes it, which drops the former tables.",
+            ));
+        }
     }
-    if evidence.is_own_doubtful && !resharding::is_accepted(row.id)? {
+    if evidence.is_own_doubtful && !is_accepted {
         return Err(error!(
             Kind::OperationFailed,
             "another router has decided {} of {}: {}, but the last documents of the router's own part may be missing",
@@ -203,15 +220,19 @@ fn gather(row: &Resharding, lost: Option<ShardId>) -> Result<Option<Evidence>> {
     if let Some(collection) = collections::lock_id(row.collection)? {
         for id in placements::shards(row.collection)? {
             let shard = cache::shard(id)?;
+            if Some(id) == lost {
+                continue;
+            }
             // The router's own table is dropped by the decision that was lost.
-            if shard.is_local() || Some(id) == lost {
+            if shard.is_local() {
+                evidence.with_table.push(shard.name.clone());
                 continue;
             }
             match look(&shard, row.collection, collection.token)? {
                 Shown::Silent => evidence.silent.push(shard.name.clone()),
                 Shown::Held => evidence.held.push(shard.name.clone()),
                 Shown::Nothing => evidence.without_table.push(shard.name.clone()),
-                Shown::Version(_) => {}
+                Shown::Version(_) => evidence.with_table.push(shard.name.clone()),
             }
         }
     }

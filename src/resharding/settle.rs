@@ -10,6 +10,7 @@ use crate::migration::follow::{self, Holders};
 use crate::migration::names;
 use crate::migration::shard::{RECOVERY, ShardSession};
 use crate::pg::error::Result;
+use crate::pg::transaction::subtransaction::attempt;
 use crate::pg::{fault, transaction};
 use crate::shard::leftovers;
 use crate::storage::lock::{self, Mode, Tag};
@@ -101,8 +102,15 @@ pub fn end_without(lost: ShardId) -> Result<()> {
             row.command,
             row.namespace
         );
-        if complete_or_abort(&row, Some(lost))? {
-            follow::follow_in(&row.namespace, Some(lost), &mut Holders::default())?;
+        if !complete_or_abort(&row, Some(lost))? {
+            continue;
+        }
+        match attempt(|| follow::follow_in(&row.namespace, Some(lost), &mut Holders::default())) {
+            // The shards stay ahead of the catalog, as in `settle`.
+            Err(error) if error.kind == Kind::IllegalOperation => {
+                resharding::set_error(row.id, &error.text_without_values())?;
+            }
+            followed => drop(followed?),
         }
     }
     Ok(())

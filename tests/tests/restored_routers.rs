@@ -736,6 +736,30 @@ fn a_change_of_layout_that_only_a_donor_shows_is_completed() {
     assert_completed(&cluster);
 }
 
+/// A donor was restored from a backup that is older than the collection, and the router only restarted: the missing table shows no decision
+/// while the other donor has its documents.
+#[test]
+fn a_restored_donor_does_not_complete_a_change_of_layout() {
+    let mut cluster = cluster(2);
+    let backup = cluster.shards[0].backup();
+    cluster.router.psql("SELECT docshard.enable_sharding('other', 'shard0')");
+    cluster.router.psql("SELECT docshard.shard_collection('other.things', '{\"k\": 1}')");
+    cluster.router.psql(
+        "SELECT docshard.insert_many('other.things', array_agg(jsonb_build_object('_id', k, 'k', k))) FROM generate_series(1, 6) k",
+    );
+    cluster.router.psql("SELECT docshard.split_at('other.things', '{\"k\": 4}')");
+    cluster.router.psql("SELECT docshard.move_chunk('other.things', '{\"k\": 4}', 'shard1')");
+    let unshard = "SELECT docshard.unshard_collection('other.things', 'shard1')".to_owned();
+    let changing = begin_change(&cluster, unshard, "reshard.prepared");
+    cluster.router.crash();
+    drop(changing.join());
+    cluster.shards[0].restore(backup);
+    cluster.router.clear_faults();
+    cluster.router.start();
+    await_error(&cluster, "may be decided");
+    assert_eq!(cluster.shards[1].value::<i64>("SELECT count(*) FROM docshard_data.c2"), 3);
+}
+
 /// Nothing is aborted or dropped while the administrator may still commit what the lost router has prepared.
 #[test]
 fn a_change_of_layout_waits_for_the_end_of_prepared_transactions() {
