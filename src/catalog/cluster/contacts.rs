@@ -2,6 +2,9 @@
 //! position, to detect a shard that was restored from an older copy.
 //!
 //! INVARIANT: a counter is committed on the shard, and on its synchronous standbys, before the catalog has it.
+//!
+//! INVARIANT: the worker replaces only the position with which it compared the shard. Another may be recorded meanwhile: `accept_shard()`
+//! records that of another server at the same address, and what the former server had answered must not replace it.
 
 use super::pending_drops;
 use super::{holder, identity};
@@ -9,6 +12,7 @@ use crate::catalog::cluster::shard::Shard;
 use crate::catalog::cluster::shards::names::LOCAL;
 use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
+use crate::pg::fault;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::{security::user, server, spi, transaction};
 use crate::remote::{self, Cluster, ON_LOST_WRITES, OnLostWrites, RefusedHost, RemoteRow, Session};
@@ -21,7 +25,7 @@ use docshard_core::cluster::handshake::{
 };
 use docshard_core::cluster::standing::Standing;
 use docshard_core::error::sqlstate::{READ_ONLY, REFUSED_CONNECTION};
-use docshard_core::error::{Kind, bail, error};
+use docshard_core::error::{Kind, bail, ensure, error};
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::node::Identity;
 use docshard_core::routing::protocol::shard_tables::{AdvanceCounter, ReportPosition, ReportedPosition};
@@ -205,7 +209,8 @@ pub enum Visit {
 /// Compares a shard's position with the catalog's, and records the position or the mismatch. Needs a transaction of its own.
 pub fn visit(shard: &Shard) -> Result<Visit> {
     let (mut session, report) = ask(shard, Session::open_at_any_position)?;
-    let known = contacts::position(shard.id)?.unwrap_or(report.position);
+    let recorded = contacts::position(shard.id)?;
+    let known = recorded.unwrap_or(report.position);
     let progress = known.progress_of(report.position);
     let member = Member { cluster: identity::cluster_id()?, shard: shard.name.clone() };
     let node = NodeState { member, epoch: 0, position: report.position };
@@ -221,7 +226,10 @@ pub fn visit(shard: &Shard) -> Result<Visit> {
         return Ok(Visit::Refused(refusal.into_message()));
     }
     // Recorded before the counter is advanced again. An earlier worker may have ended before it could record it.
-    contacts::set_position(shard.id, report.position)?;
+    match recorded {
+        Some(known) => replace(shard, known, report.position)?,
+        None => contacts::set_position(shard.id, report.position)?,
+    }
     if progress == Progress::LostWrites {
         note_lost_writes(shard, report.at.as_deref())?;
     }
@@ -290,7 +298,21 @@ pub fn note_advanced(shard: &Shard, counter: i64, rows: &[RemoteRow]) -> Result<
             shard.name
         )
     })?;
-    contacts::set_position(shard.id, Position { timeline: identity.parse::<Donor>()?.position.timeline, counter })
+    fault::point("count.answered")?;
+    let Position { timeline, .. } = identity.parse::<Donor>()?.position;
+    replace(shard, Position { timeline, counter: counter - 1 }, Position { timeline, counter })
+}
+
+/// Replaces the position that the worker has recorded last.
+/// Errors: `HostUnreachable` if another is recorded.
+fn replace(shard: &Shard, known: Position, position: Position) -> Result<()> {
+    ensure!(
+        contacts::replace_position(shard.id, known, position)?,
+        Kind::HostUnreachable,
+        "another position of shard \"{}\" was recorded meanwhile",
+        shard.name
+    );
+    Ok(())
 }
 
 /// The time in a format that PostgreSQL reads under every `DateStyle`.
