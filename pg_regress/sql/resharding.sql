@@ -51,4 +51,11 @@ SELECT docshard.compact('rsh.users');
 \echo :LAST_ERROR_SQLSTATE
 ROLLBACK;
 SELECT docshard.remove_shard_from_zone('local', 'here') -> 'ok' AS ok;
+
+-- Shard keys compare by bytes, whatever the collection's default collation is. Options by which MongoDB samples and places have no effect.
+SELECT docshard.create_collection('rsh.own', '{"collation": {"locale": "en", "strength": 2}}') -> 'ok' AS ok,
+       docshard.shard_collection('rsh.own', '{"a": 1}', '{"collation": {"locale": "simple"}}') -> 'ok' AS ok;
+SELECT docshard.reshard_collection('rsh.own', '{"b": 1}', '{"collation": {"locale": "en"}}');
+SELECT docshard.run_command('admin', '{"reshardCollection": "rsh.own", "key": {"b": 1}, "demoMode": true, "relaxed": true, "numSamplesPerChunk": 2}') -> 'ok' AS ok;
+SELECT key FROM docshard.collections WHERE namespace = 'rsh.own';
 SELECT docshard.drop_database('rsh');

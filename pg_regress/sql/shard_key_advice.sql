@@ -38,7 +38,7 @@ SELECT pg_temp.failed('SELECT docshard.' || call) FROM (VALUES
   ('analyze_shard_key(''adv.events'', ''{"tags": 1}'')'), ('analyze_shard_key(''adv.events'', ''{}'')'), ('analyze_shard_key(''adv.events'', ''{"a": -1}'')'),
   ('analyze_shard_key(''adv.events'', ''{"a": 1}'', ''{"sampleRate": 0.5, "sampleSize": 10}'')'),
   ('analyze_shard_key(''adv.events'', ''{"a": 1}'', ''{"sampleRate": 0}'')'), ('analyze_shard_key(''adv.events'', ''{"a": 1}'', ''{"sampleRate": "x"}'')'),
-  ('analyze_shard_key(''adv.events'', ''{"a": 1}'', ''{"sampleSize": 0}'')'), ('analyze_shard_key(''adv.events'', ''{"a": 1}'', ''{"shards": 1}'')'),
+  ('analyze_shard_key(''adv.events'', ''{"a": 1}'', ''{"sampleSize": 0}'')'), ('analyze_shard_key(''adv.events'', ''{"a": 1}'', ''{"sampleSize": 4}'')'), ('analyze_shard_key(''adv.events'', ''{"a": 1}'', ''{"shards": 1}'')'),
   ('analyze_shard_key(''adv.events'', ''{"a": 1}'', ''{"keyCharacteristics": false, "readWriteDistribution": false}'')'),
   ('analyze_shard_key(''adv.empty'', ''{"a": 1}'')'), ('analyze_shard_key(''adv.none'', ''{"a": 1}'')'), ('analyze_shard_key(''adv.view'', ''{"a": 1}'')'),
   ('analyze_shard_key(''config.chunks'', ''{"a": 1}'')'), ('analyze_shard_key(''adv.system.profile'', ''{"a": 1}'')'),

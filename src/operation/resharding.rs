@@ -93,19 +93,11 @@ fn nothing_to_do(note: String, options: &Arguments<'_>) -> Result<Json> {
 pub fn reshard(ns: &str, key: &Json, options: &Arguments<'_>) -> Result<Json> {
     let of = sharded(ns, "reshardCollection")?;
     let key = KeyPattern::parse(key)?;
-    let collation = options.get("collation");
-    if let Some(other) = collation.map(Collator::parse).transpose()?.flatten() {
+    if let Some(other) = options.get("collation").map(Collator::parse).transpose()?.flatten() {
         bail!(
             Kind::BadValue,
             "The collation for reshardCollection must be {{locale: 'simple'}}, but found: {}",
             other.definition()
-        );
-    }
-    if let Some(collation) = of.collation.as_ref().filter(|_| collation.is_none()) {
-        bail!(
-            Kind::BadValue,
-            "Collection has default collation: {}. Must specify collation {{locale: 'simple'}}",
-            collation.definition()
         );
     }
     let zones = options.get("zones").map(|zones| zones_of(&key, zones)).transpose()?;

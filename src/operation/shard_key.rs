@@ -11,7 +11,7 @@ use crate::router::explain::assumed;
 use crate::router::reads::key_sample::{self, Share};
 use crate::store::sampled_statements;
 use docshard_core::advice::candidates::{Origin, candidates};
-use docshard_core::advice::characteristics::{Counted, Trend};
+use docshard_core::advice::characteristics::{Counted, MOST_COMMON, Trend};
 use docshard_core::advice::layout::{Cluster, Layout};
 use docshard_core::advice::sample::Sample;
 use docshard_core::advice::simulation::{Replay, Simulation};
@@ -81,7 +81,7 @@ fn statements(collection: &Collection, most: i64) -> Result<Vec<Statement>> {
 /// Returns which documents are read, by the options `sampleRate` and `sampleSize`.
 ///
 /// # Errors
-/// `InvalidOptions` for both options; `BadValue` for a value out of bounds; `TypeMismatch`.
+/// `InvalidOptions` for both options, and for too few documents; `BadValue` for a value out of bounds; `TypeMismatch`.
 fn share(options: &Arguments<'_>) -> Result<Share> {
     let (rate, size) = (options.get("sampleRate"), options.integer("sampleSize")?);
     ensure!(
@@ -104,6 +104,11 @@ fn share(options: &Arguments<'_>) -> Result<Share> {
         None => Ok(Share::Documents(ANALYSED)),
         Some(size) => {
             ensure!(size > 0, Kind::BadValue, "'sampleSize' must be greater than 0, not {size}");
+            ensure!(
+                size.unsigned_abs() >= MOST_COMMON as u64,
+                Kind::InvalidOptions,
+                "'sampleSize' must be at least {MOST_COMMON}, the number of the most common values, not {size}"
+            );
             Ok(Share::Documents(size.unsigned_abs()))
         }
     }

@@ -383,6 +383,9 @@ pub const SHARD_COLLECTION_COMMAND: Fields = &[
 /// recipient without enough free space is an error.
 const CHANGING: &[Field] = &[may("commitTimeoutMS", Integer), may("checkSpace", Bool).or_true()];
 const RESHARDING: &[Field] = &[may("zones", Array), may("forceRedistribution", Bool)];
+/// How MongoDB samples, places and waits. They have no effect.
+const RESHARDING_OF_MONGODB: &[Field] =
+    &[may("demoMode", Bool), may("relaxed", Bool), may("numSamplesPerChunk", Integer)];
 pub const RESHARD_COLLECTION_COMMAND: Fields = &[
     &[must("key", Order)],
     SHARDING,
@@ -394,6 +397,7 @@ pub const RESHARD_COLLECTION_COMMAND: Fields = &[
         may("_presetReshardedChunks", Array).refused(),
         COLLECTION_UUID,
     ],
+    RESHARDING_OF_MONGODB,
     VERIFYING,
 ];
 /// An error for a collection with another UUID, in MongoDB.

@@ -4,7 +4,7 @@ use crate::budget;
 use crate::values::key::KeyPattern;
 
 /// The number of most common values that are kept.
-const MOST_COMMON: usize = 5;
+pub const MOST_COMMON: usize = 5;
 
 /// A shard key is coarse if each of its values has at least this number of documents, on average.
 const COARSE: u64 = 10;

@@ -14,7 +14,7 @@ use super::indexes::check_count;
 use super::rename::move_rights;
 pub use super::sharding::needs_index;
 use super::sharding::{self, ShardOptions};
-use super::{databases, namespace, zones};
+use super::{namespace, zones};
 use crate::catalog::cluster::access;
 use crate::catalog::cluster::nodes::{call_on, call_on_all};
 use crate::catalog::cluster::pending_drops::{self, Dropped};
@@ -101,7 +101,7 @@ pub fn divide(of: &Collection, wanted: Wanted<'_>, chunk_size: i64) -> Result<La
         None => zones::of(&of.namespace)?,
     };
     let (database, _) = namespace::split(&of.namespace)?;
-    let primary = databases::ensure(database, None)?;
+    let primary = sharding::home_of_one_chunk(database, &shards)?;
     let homes = zones::homes(&shards.iter().map(|shard| shard.id).collect::<Vec<_>>())?;
     let chunks = map.initial_chunks(key, bounds, &homes, primary);
     Ok(Layout { key: key.clone(), unique, chunks, zones: zones.map(<[_]>::to_vec) })

@@ -9,7 +9,7 @@ use crate::catalog::collections::collection::{Options, drop_but_zones, insert_ro
 use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
 use crate::store;
-use docshard_core::cluster::chunk_map::Chunk;
+use docshard_core::cluster::chunk_map::{Chunk, ShardId};
 use docshard_core::cluster::zone::ZoneMap;
 use docshard_core::error::{Kind, bail, ensure, error};
 use docshard_core::query::index::IndexKeys;
@@ -139,8 +139,20 @@ pub fn usable_shards() -> Result<Vec<Rc<Shard>>> {
     Ok(shards)
 }
 
+/// The shard of a layout with one chunk: the database's primary shard, or the one with the least data if the primary is draining.
+///
+/// # Errors
+/// Those of [`databases::ensure`].
+pub fn home_of_one_chunk(database: &str, usable: &[Rc<Shard>]) -> Result<ShardId> {
+    let primary = databases::ensure(database, None)?;
+    if usable.iter().any(|shard| shard.id == primary) {
+        return Ok(primary);
+    }
+    Ok(store::shards::emptiest()?.unwrap_or(primary))
+}
+
 /// Creates an empty sharded collection. If its key is hashed, it has chunks on every shard; if it has zones, on the zones' shards;
-/// otherwise it has one chunk, on the primary shard. It gets the collation, validation and indexes of `former`, the empty collection that
+/// otherwise it has one chunk, see [`home_of_one_chunk`]. It gets the collation, validation and indexes of `former`, the empty collection that
 /// it replaces.
 fn shard_new(
     name: &str,
@@ -150,7 +162,7 @@ fn shard_new(
     (shards, zones): (&[Rc<Shard>], &ZoneMap),
     former: Option<&Collection>,
 ) -> Result<i32> {
-    let primary = databases::ensure(database, None)?;
+    let primary = home_of_one_chunk(database, shards)?;
     let collation = former.and_then(|former| former.collation.as_deref());
     let validation = former.and_then(|former| former.validation.as_deref());
     former.map_or(Ok(()), |former| check_unique_indexes(former, pattern))?;

@@ -65,8 +65,9 @@ pub fn layout_changes() -> Result<Json> {
 fn layout_change(change: &Running) -> Json {
     let key = change.key.as_deref().map_or(Ok(json!({"_id": 1})), parse);
     let mut command = json!({"reshardCollection": change.namespace, "key": key.unwrap_or_default()});
-    if change.command != "reshardCollection" {
-        command["provenance"] = json!(change.command);
+    let provenance = (change.command != "reshardCollection").then_some(&change.command);
+    if let Some(provenance) = provenance {
+        command["provenance"] = json!(provenance);
     }
     let mut operation = json!({
         "type": "op", "desc": format!("ReshardingMetricsCoordinatorService {}", change.id), "active": true, "op": "command",
@@ -74,6 +75,9 @@ fn layout_change(change: &Running) -> Json {
         "approxDocumentsToCopy": change.estimated, "documentsCopied": change.documents, "bytesCopied": change.bytes,
         "coordinatorState": change.step, "opStatus": "running",
     });
+    if let Some(provenance) = provenance {
+        operation["provenance"] = json!(provenance);
+    }
     if let Some(seconds) = change.time_left() {
         operation["remainingOperationTimeEstimatedSecs"] = json!(seconds);
     }

@@ -214,6 +214,33 @@ fn commands_of_mongodb_change_layouts() {
 }
 
 #[test]
+fn a_draining_primary_shard_gets_no_chunk_of_a_new_layout() {
+    let cluster = cluster(300);
+    run(&cluster, "SELECT docshard.enable_sharding('drained', 'shard0')");
+    run(&cluster, "SELECT docshard.shard_collection('drained.old', '{\"_id\": 1}')");
+    run(&cluster, "SELECT docshard.start_shard_draining('shard0')");
+    run(&cluster, "SELECT docshard.shard_collection('drained.new', '{\"_id\": 1}')");
+    run(&cluster, "SELECT docshard.reshard_collection('drained.old', '{\"k\": 1}', '{\"numInitialChunks\": 1}')");
+    let there = "SELECT count(*) FROM docshard.chunks WHERE namespace LIKE 'drained.%' AND shard = 'shard0'";
+    assert_eq!(cluster.router.value::<i64>(there), 0);
+}
+
+#[test]
+fn a_change_of_layout_is_shown_with_the_command_that_began_it() {
+    let cluster = cluster(300);
+    cluster.router.arm("reshard.cloned", Fault::Pause);
+    let pending = start(&cluster, format!("SELECT docshard.unshard_collection('{NS}', 'shard0')"));
+    cluster.router.await_fault("reshard.cloned");
+    let shown: Value = cluster.router.value(
+        "SELECT docshard.run_command('admin', '{\"currentOp\": 1, \"provenance\": \"unshardCollection\"}') #> '{inprog}'",
+    );
+    assert_eq!(shown[0]["ns"], NS, "{shown}");
+    cluster.router.release("reshard.cloned");
+    pending.join().expect("no panic").expect("unsharded");
+    check(&cluster, 300);
+}
+
+#[test]
 fn a_router_without_other_shards_changes_layouts() {
     let alone = Cluster::start(0);
     run(&alone, &format!("SELECT docshard.shard_collection('{NS}', '{{\"k\": 1}}')"));
