@@ -3,6 +3,7 @@
 //! All functions but `set_access` run as the extension's owner; only the service role may call them.
 
 use super::{given, run, shard_functions};
+use crate::catalog::cluster::shards;
 use crate::pg::error::Result;
 use crate::shard::{access, dismantle};
 use docshard_core::error::{Kind, bail};
@@ -26,7 +27,7 @@ fn texts(array: &[String]) -> Vec<&str> {
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn accept_router(role: Option<&str>, verifier: default!(Option<&str>, "NULL")) {
     given!(role);
-    run(|| access::accept_router(role, verifier));
+    run(|| shards::accept_router(role, verifier));
 }
 
 shard_functions! {

@@ -228,16 +228,41 @@ fn relation_named(name: &str) -> Option<Oid> {
 /// 23505 for a unique index over equal keys; `CannotIndexParallelArrays`; those of DDL.
 pub fn create_index(index: &CreateIndex<'_>) -> Result<()> {
     let name = names::index(index.index);
-    match relation_named(&name) {
-        Some(found) if server::table_of_index(found) == Some(oid(index.collection)?) => return Ok(()),
-        Some(_) => {
-            return Err(error!(Kind::OperationFailed, "docshard_data.{name} is not an index of collection {}", index.collection)
-                .with_hint("The router has probably lost its last commits. docshard.list_orphaned_relations() shows what the catalog does not know."));
+    if relation_named(&name).is_some() {
+        if is_created(index)? {
+            return Ok(());
         }
-        None => {}
+        return Err(error!(
+            Kind::OperationFailed,
+            "docshard_data.{name} is not an index of collection {} with the keys {}",
+            index.collection,
+            index.keys
+        )
+        .with_hint("The router has probably lost its last commits. docshard.list_orphaned_relations() shows what the catalog does not know."));
     }
     let statements = index_statements(index, "")?;
     spi::run_script(&statements.join("; "))
+}
+
+/// True if the relations of an index exist, with its definition.
+fn is_created(index: &CreateIndex<'_>) -> Result<bool> {
+    let keys = IndexKeys::read(&docshard_core::query::specification::parse(index.keys)?)?;
+    let relations = names::relations(index.index, &keys, index.is_unique);
+    let created = spi::query(
+        "SELECT FROM pg_catalog.pg_index x JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) x.indexrelid, \
+           LATERAL pg_catalog.concat(x.indexprs::pg_catalog.text, x.indpred::pg_catalog.text) AS expressions \
+         WHERE c.relnamespace OPERATOR(pg_catalog.=) 'docshard_data'::pg_catalog.regnamespace \
+           AND c.relname OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.name[]) AND x.indrelid OPERATOR(pg_catalog.=) $2::pg_catalog.regclass \
+           AND pg_catalog.strpos(expressions, $3) OPERATOR(pg_catalog.>) 0 \
+           AND pg_catalog.strpos(expressions, $4) OPERATOR(pg_catalog.>) 0",
+        &[
+            Param::TextArray(&relations.iter().map(String::as_str).collect::<Vec<_>>()),
+            Param::Text(&names::table(index.collection)),
+            Param::Text(&sql::constant_in_tree(index.keys)),
+            Param::Text(&index.partial.map_or_else(String::new, sql::constant_in_tree)),
+        ],
+    )?;
+    Ok(created.len() == relations.len())
 }
 
 /// Returns the statements that create a secondary index; `how` is `CONCURRENTLY` or nothing.

@@ -359,16 +359,18 @@ fn another_index_of_the_same_number_is_not_taken() {
     let cluster = cluster(2);
     cluster.router.psql(&format!("SELECT docshard.create_index('{NS}', '{{\"n\": 1}}')"));
     cluster.router.psql("SELECT docshard.create_collection('test.other')");
-    cluster.router.psql(
-        "DELETE FROM docshard_catalog.indexes;
-         SELECT setval(pg_get_serial_sequence('docshard_catalog.indexes', 'id'), 1, false)",
-    );
-    let create = "SELECT docshard.create_index('test.other', '{\"m\": 1}', '{\"unique\": true}')";
+    cluster.router.psql("DELETE FROM docshard_catalog.indexes");
     let mut client = cluster.router.client();
-    client.batch_execute("BEGIN").expect("a transaction");
-    let refused = client.execute(create, &[]).expect_err("the number is taken");
-    let refused = refused.as_db_error().expect("an error of the server");
-    assert!(refused.message().contains("is not an index of collection"), "{refused:?}");
+    for collection in ["test.other", NS] {
+        cluster.router.psql("SELECT setval(pg_get_serial_sequence('docshard_catalog.indexes', 'id'), 1, false)");
+        client.batch_execute("BEGIN").expect("a transaction");
+        let create =
+            format!("SELECT docshard.create_index('{collection}', '{{\"k\": 1, \"m\": 1}}', '{{\"unique\": true}}')");
+        let refused = client.execute(&create, &[]).expect_err("the number is taken");
+        let refused = refused.as_db_error().expect("an error of the server");
+        assert!(refused.message().contains("is not an index of collection"), "{refused:?}");
+        client.batch_execute("ROLLBACK").expect("the end");
+    }
 }
 
 /// Has the router bring a shard and its catalog together.

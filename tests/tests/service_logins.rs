@@ -243,6 +243,10 @@ fn a_shard_that_leaves_takes_no_rights_of_another_database() {
         let conn = format!("host=127.0.0.1 port={} dbname={name}", server.port);
         router.psql(&format!("SELECT docshard.add_shard('{conn}', '{options}')"));
     }
+    // The router's own role stays, or nothing could be moved from or to its database.
+    let own = router.client().batch_execute("SELECT docshard.accept_router('svc')").expect_err("it is the router");
+    let own = own.as_db_error().expect("an error of the server");
+    assert!(own.message().contains("this database is the router of a cluster"), "{own:?}");
     let app = create_role(&cluster, "app", &json!({"write": "test"}));
     for sql in [
         "SELECT docshard.enable_sharding('test', 'local')",

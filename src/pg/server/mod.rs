@@ -24,13 +24,6 @@ pub fn relation_oid(schema: &CStr, name: &CStr) -> Option<pg_sys::Oid> {
     }
 }
 
-/// The table of an index; None if the relation is no index.
-pub fn table_of_index(index: pg_sys::Oid) -> Option<pg_sys::Oid> {
-    // SAFETY: a syscache look-up with missing_ok, inside a transaction.
-    let table = unsafe { pg_sys::IndexGetRelation(index, true) };
-    (table != pg_sys::InvalidOid).then_some(table)
-}
-
 pub fn foreign_server_oid(name: &str) -> Option<pg_sys::Oid> {
     let name = CString::new(name).ok()?;
     // SAFETY: a syscache look-up with missing_ok.

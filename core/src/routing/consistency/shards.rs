@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::routing::model::Index;
 use crate::routing::names;
 use crate::routing::protocol::shard_tables::FoundRelation;
+use crate::routing::protocol::sql;
 use crate::sql::record::{malformed, parse_json};
 use crate::values::key::KeyPattern;
 use serde_json::{Value as Json, json};
@@ -212,12 +213,6 @@ fn version_mismatch(of: &Recorded, shard: Shard<'_>, found: i64, version: i64) -
     shard.adopted(details(shard.finding(KIND, of, description)))
 }
 
-/// Returns a text constant as PostgreSQL writes it in an expression's tree: each byte as a signed number.
-fn in_tree(text: &str) -> String {
-    let bytes: Vec<String> = text.bytes().map(|byte| byte.cast_signed().to_string()).collect();
-    format!(" {} ]", bytes.join(" "))
-}
-
 fn compare_indexes(of: &Recorded, shard: Shard<'_>) -> Vec<Finding> {
     let none = HashMap::new();
     let present = shard.report.indexes.get(&of.id).unwrap_or(&none);
@@ -244,7 +239,7 @@ fn compare_indexes(of: &Recorded, shard: Shard<'_>) -> Vec<Finding> {
         let relations = names::relations(index.id, &index.keys, index.unique);
         let texts = std::iter::once(index.definition.as_str())
             .chain(index.partial.as_deref().map(|partial| partial.text.as_str()));
-        let texts: Vec<String> = texts.map(in_tree).collect();
+        let texts: Vec<String> = texts.map(sql::constant_in_tree).collect();
         let differs = |relation: &&String| {
             present.get(*relation).is_some_and(|found| texts.iter().any(|text| !found.expressions.contains(text)))
         };
@@ -352,7 +347,8 @@ mod tests {
 
     /// The report of a shard at which all is well.
     fn report() -> Json {
-        let index = format!("({{FUNCEXPR {{CONST :constvalue 15 [ 60 0 0 0{}}}}})", in_tree(r#"{"it's": 1}"#));
+        let index =
+            format!("({{FUNCEXPR {{CONST :constvalue 15 [ 60 0 0 0{}}}}})", sql::constant_in_tree(r#"{"it's": 1}"#));
         json!({
             "prepared": null, "captures": null, "moveTables": null,
             "placed": [[3, 77, 9, "V"]],

@@ -138,3 +138,9 @@ pub fn estimated_documents(class: &str) -> String {
 pub fn config_view(collection: &str) -> String {
     qualified(&format!("config_{collection}"))
 }
+
+/// Returns a text constant as PostgreSQL writes it in an expression's tree: each byte as a signed number.
+pub fn constant_in_tree(text: &str) -> String {
+    let bytes: Vec<String> = text.bytes().map(|byte| byte.cast_signed().to_string()).collect();
+    format!(" {} ]", bytes.join(" "))
+}

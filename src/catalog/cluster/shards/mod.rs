@@ -7,4 +7,4 @@ pub mod remove;
 pub(in crate::catalog) mod repair;
 pub(in crate::catalog) mod servers;
 
-pub use servers::{Login, reach_this_database};
+pub use servers::{Login, accept_router, reach_this_database};

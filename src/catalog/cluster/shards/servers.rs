@@ -2,6 +2,7 @@
 
 use crate::catalog::cache;
 use crate::catalog::cluster::access as application_roles;
+use crate::catalog::cluster::identity;
 use crate::catalog::cluster::shards::connection_string::{
     Keywords, REACH_HINT, display_host, refuse_foreign_secrets, set, unreachable_shard, value,
 };
@@ -13,6 +14,7 @@ use crate::remote::{self, Session};
 use crate::shard::{access, node};
 use crate::store;
 use docshard_core::cluster::handshake::Donor;
+use docshard_core::cluster::standing::Standing;
 use docshard_core::error::{Kind, error};
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::access::{AcceptPuller, ConnectShard, PullerVerifier, SetServerAddress};
@@ -126,6 +128,25 @@ pub(in crate::catalog) fn introduce(session: &mut Session, new: &Introduced<'_>)
     access::accept_puller(&puller, &verifier)?;
     access::map_puller(&server_name(new.name), &own)?;
     Ok(failed)
+}
+
+/// Allows another database's router to use this database, as `role`. A router's own role stays: with another, no shard could pull
+/// documents from it, nor it from them.
+///
+/// # Errors
+/// `IllegalOperation` at a router, unless `role` is its own or is missing, as after pg_restore; those of [`access::accept_router`].
+pub fn accept_router(role: &str, verifier: Option<&str>) -> Result<()> {
+    if let Some(own) = node::service_role()?.filter(|own| own != role)
+        && identity::standing()? == Standing::Router
+        && store::cluster::read_registration()?.has_shards
+    {
+        return Err(error!(
+            Kind::IllegalOperation,
+            "this database is the router of a cluster, and its own service role is \"{own}\""
+        )
+        .with_hint("Call docshard.accept_router() in the database that is to become a shard."));
+    }
+    access::accept_router(role, verifier)
 }
 
 /// Lets a shard log in to another one with its puller role. Options that name files of this machine are not passed on.
