@@ -62,6 +62,16 @@ pub fn remove_shard(shard: &str, zone: &str) -> Result<()> {
 /// Errors: `ZoneStillInUse`.
 pub fn refuse_last(shard: &Shard, zone: Option<&str>) -> Result<()> {
     let may_get_ranges = resharding::running()?.iter().any(|change| change.command == "reshardCollection");
+    refuse_last_of(shard, zone, may_get_ranges)
+}
+
+/// As [`refuse_last`] for a lost shard: a change of layout that runs does not keep it, as the change may wait for its removal.
+/// Errors: `ZoneStillInUse`.
+pub fn refuse_lost(shard: &Shard) -> Result<()> {
+    refuse_last_of(shard, None, false)
+}
+
+fn refuse_last_of(shard: &Shard, zone: Option<&str>, may_get_ranges: bool) -> Result<()> {
     let needed = zones::depending_on(shard.id, may_get_ranges)?;
     let Some(zone) = needed.iter().find(|needed| zone.is_none_or(|zone| *needed == zone)) else { return Ok(()) };
     let or_may = if may_get_ranges { ", or may get some by the reshard_collection that runs" } else { "" };

@@ -71,7 +71,8 @@ pub fn remove(name: &str) -> Result<Removal> {
     store::shards::lock_all()?;
     let remaining = Remaining::of(&shard)?;
     if !shard.draining {
-        check_dispensable(&shard)?;
+        require_another(&shard)?;
+        zones::refuse_last(&shard, None)?;
         store::shards::set_draining(name, true)?;
         change::log("removeShard.start", None, &json!({"shard": name}))?;
         change::announce();
@@ -104,23 +105,23 @@ pub fn stop(name: &str) -> Result<()> {
     stop_draining(name)
 }
 
-/// Checks that a shard may be removed, and locks the zones and all shards.
+/// Checks that a lost shard may be removed, and locks the zones and all shards.
 /// Errors: those of [`remove`].
 pub fn begin_removal(name: &str) -> Result<Rc<Shard>> {
     check_may_change()?;
     zones::lock()?;
     let shard = cache::shard_named(name)?;
     store::shards::lock_all()?;
-    check_dispensable(&shard)?;
+    require_another(&shard)?;
+    zones::refuse_lost(&shard)?;
     Ok(shard)
 }
 
-/// Refuses the last shard of the cluster, and the last shard of a zone that has ranges.
-fn check_dispensable(shard: &Shard) -> Result<()> {
+fn require_another(shard: &Shard) -> Result<()> {
     if store::shards::count_others(shard.id)? == 0 {
         bail!(Kind::IllegalOperation, "Operation not allowed because it would remove the last shard");
     }
-    zones::refuse_last(shard, None)
+    Ok(())
 }
 
 /// Removes a lost shard from the catalog, with the decisions that were pending for it. Other shards that cannot be reached keep a
