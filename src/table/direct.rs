@@ -7,7 +7,7 @@
 
 use super::column::Layout;
 use super::fitting::{fits, unproven};
-use super::modify::{arrays_on_the_way, changes, run, shared};
+use super::modify::{arrays_on_the_way, changes, shared};
 use super::scan::{CollectionScan, Request};
 use super::sorting;
 use crate::operation::request_parts::Specification;
@@ -49,6 +49,14 @@ fn with_expression(filter: &Json, expression: Json) -> Json {
     filter.into()
 }
 
+/// The expressions that are true for a document which the update would not change.
+fn has_new_values(update: &Json) -> Vec<Json> {
+    let of = |operator: &str| update[operator].as_object().cloned().unwrap_or_default();
+    let equal = of("$set").into_iter().map(|(path, value)| json!({"$eq": [format!("${path}"), {"$literal": value}]}));
+    let missing = of("$unset").into_iter().map(|(path, _)| json!({"$eq": [{"$type": format!("${path}")}, "missing"]}));
+    equal.chain(missing).collect()
+}
+
 impl DirectScan {
     pub fn new(layout: Rc<Layout>, plan: &ScanPlan, write: &DirectWrite, is_of_other_user: bool) -> Result<Self> {
         let scan = CollectionScan::new(layout, plan, &plan.columns, is_of_other_user)?;
@@ -70,26 +78,42 @@ impl Scan for DirectScan {
         let namespace = self.scan.layout().options.namespace.clone();
         find::check(&namespace)?;
         let update = self.update(&operands)?;
-        let Some(Request { mut filter, options }) = self.scan.request(&operands, limit)? else { return Ok(()) };
-        let fitting: Vec<Json> = unproven(&self.scan)?.into_iter().filter_map(fits).collect();
-        if !fitting.is_empty() {
-            let fitting = json!({"$and": fitting});
-            self.scan.find(&Request { filter: with_expression(&filter, json!({"$not": [fitting]})), options })?;
+        let Some(Request { filter, options }) = self.scan.request(&operands, limit)? else { return Ok(()) };
+        let mut expressions: Vec<Json> = unproven(&self.scan)?.into_iter().filter_map(fits).collect();
+        if !expressions.is_empty() {
+            let misfits = with_expression(&filter, json!({"$not": [{"$and": expressions}]}));
+            self.scan.find(&Request { filter: misfits, options })?;
             while self.scan.next_row(&mut |_, _| Ok(()))? {
                 if let Some(misfit) = self.scan.take_misfit() {
                     return Err(misfit.error);
                 }
             }
-            filter = with_expression(&filter, fitting);
         }
-        let write = DocumentWrite {
-            filter: Specification::Value(&filter),
-            update: update.as_ref().map(|update| (Specification::Value(update), Style::Operators)),
-            many: true,
-            shared: shared(&namespace)?,
-            ..DocumentWrite::default()
+        let shared = shared(&namespace)?;
+        let write = |expressions: &[Json], locks| {
+            let filter = match expressions {
+                [] => filter.clone(),
+                expressions => with_expression(&filter, json!({"$and": expressions})),
+            };
+            DocumentWrite {
+                filter: Specification::Value(&filter),
+                update: update.as_ref().map(|update| (Specification::Value(update), Style::Operators)),
+                many: true,
+                locks,
+                shared,
+                ..DocumentWrite::default()
+            }
+            .run(&namespace)
         };
-        self.written = run(write, &namespace, false)?.matched;
+        let result = write(&expressions, false)?;
+        self.written = result.matched;
+        if let Some(update) = &update
+            && result.matched > result.modified
+        {
+            // As in SQL, a document that has the new values already is locked. Only such ones: others match only since the first request.
+            expressions.extend(has_new_values(update));
+            write(&expressions, true)?;
+        }
         Ok(())
     }
 

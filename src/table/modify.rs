@@ -85,19 +85,15 @@ pub fn shared(namespace: &str) -> Result<Shared<'static>> {
     Ok(Shared { collation: collated.then_some(&*SIMPLE), ..Shared::default() })
 }
 
-/// Runs a write. As in SQL, an UPDATE also locks the documents that already have the new values, so that no other transaction changes them
-/// until this one ends. Few statements find such documents, so a second request locks them. `is_read`: the result has the old and the new
-/// form of the document.
-pub fn run(write: DocumentWrite<'_>, namespace: &str, is_read: bool) -> Result<WriteResult> {
+/// Writes a document. As in SQL, an UPDATE also locks one that already has the new values, so that no other transaction changes it until this
+/// one ends. Few statements find such documents, so a second request locks it. `is_read`: the result has the old and the new form of the
+/// document.
+fn run(write: DocumentWrite<'_>, namespace: &str, is_read: bool) -> Result<WriteResult> {
     let query = write.shared.query(namespace, write.filter)?;
     let mut result = write.run_on(namespace, &query, is_read)?;
     // A write that returns a document has locked it.
     if write.update.is_some() && !is_read && result.matched > result.modified {
-        let many = write.many;
-        let locked = DocumentWrite { locks: true, ..write }.run_on(namespace, &query, false)?;
-        if !many {
-            result = locked;
-        }
+        result = DocumentWrite { locks: true, ..write }.run_on(namespace, &query, false)?;
     }
     Ok(result)
 }

@@ -373,6 +373,26 @@ fn concurrent_updates_through_parents_and_views_are_not_lost() {
     assert_eq!(values, "15 0, 15 0, 30 30, 15 0, 60 30, 15 0");
 }
 
+/// An UPDATE that locks unchanged rows changes no row that another session has inserted since it began.
+#[test]
+fn an_update_that_locks_rows_changes_no_newer_ones() {
+    let cluster = Cluster::spread(NS);
+    let router = &cluster.router;
+    router.psql(
+        "SELECT docshard.insert_many('test.rows', ARRAY['{\"_id\": 1, \"k\": 150, \"n\": 60}', '{\"_id\": 2, \"k\": 151, \"n\": 100}']::jsonb[]); \
+         CREATE FOREIGN TABLE rows (_id int, k int, n int) SERVER docshard OPTIONS (namespace 'test.rows')",
+    );
+    let (mut holder, mut writer, mut other) = (router.client(), router.client(), router.client());
+    holder.batch_execute("BEGIN; UPDATE rows SET n = 61 WHERE _id = 1").unwrap();
+    let running = std::thread::spawn(move || writer.execute("UPDATE rows SET n = 100 WHERE n > 50", &[]));
+    let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype IN ('transactionid', 'tuple')";
+    wait_until("the update waits", Duration::from_secs(60), || cluster.shards[0].value::<i64>(waits) > 0);
+    other.batch_execute("INSERT INTO rows (_id, k, n) VALUES (3, 152, 70)").unwrap();
+    holder.batch_execute("COMMIT").unwrap();
+    assert_eq!(running.join().unwrap().unwrap(), 2);
+    assert_eq!(one::<i32>(&mut other, "SELECT n FROM rows WHERE _id = 3"), 70);
+}
+
 /// As in a plain table, an UPDATE locks a row that has the new value already: another session waits, or notices that the row has changed.
 #[test]
 fn an_update_that_changes_nothing_locks_its_rows() {
