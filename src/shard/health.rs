@@ -3,6 +3,7 @@
 use crate::pg::error::Result;
 use crate::pg::spi;
 use crate::store;
+use docshard_core::routing::protocol::node::PREPARED_BY_ROUTERS;
 use docshard_core::sql::param::Param;
 
 /// Returns versions, timeline, standbys, transactions in doubt, free connections, and what is wrong with triggers and privileges, as JSON.
@@ -19,7 +20,8 @@ use docshard_core::sql::param::Param;
 pub fn of_this_node() -> Result<String> {
     // The timeline is that of the insert position: after a promotion the last checkpoint still has the old one.
     let rows = spi::query(
-        "SELECT json_build_object('library', $1, 'maxPrepared', current_setting('max_prepared_transactions')::int4, \
+        &format!(
+            "SELECT json_build_object('library', $1, 'maxPrepared', current_setting('max_prepared_transactions')::int4, \
             'version', (SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'docshard'), \
             'postgresql', current_setting('server_version'), \
             'timeline', ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int4, \
@@ -28,7 +30,7 @@ pub fn of_this_node() -> Result<String> {
                FROM pg_catalog.pg_stat_activity WHERE wait_event = 'SyncRep'), \
             'standbys', r.standbys, 'syncStandbys', r.sync_standbys, 'lagBytes', r.lag_bytes, 'replication', r.replication, \
             'oldestInDoubt', (SELECT extract(epoch FROM clock_timestamp() - min(prepared))::float8 \
-               FROM pg_catalog.pg_prepared_xacts WHERE database = current_database() AND starts_with(gid, 'docshard_')), \
+               {PREPARED_BY_ROUTERS}), \
             'guard', (SELECT coalesce(json_agg(json_build_array(o.name, o.relation)), '[]') FROM ( \
                SELECT v.evtname::text AS name, NULL AS relation FROM pg_catalog.pg_event_trigger v \
                  JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_event_trigger'::regclass AND d.objid = v.oid AND d.deptype = 'e' \
@@ -59,7 +61,8 @@ pub fn of_this_node() -> Result<String> {
                    FILTER (WHERE state = 'streaming' AND replay_lsn IS NOT NULL AND NOT EXISTS ( \
                      SELECT FROM pg_catalog.pg_replication_slots AS l WHERE l.active_pid = w.pid AND l.slot_type = 'logical')), '[]') \
                    AS streaming \
-               FROM pg_catalog.pg_stat_replication AS w WHERE state <> 'backup') AS r",
+               FROM pg_catalog.pg_stat_replication AS w WHERE state <> 'backup') AS r"
+        ),
         &[Param::Text(env!("CARGO_PKG_VERSION")), Param::Text(&store::SCHEMA.to_string_lossy())],
     )?;
     Ok(rows[0].text(0).to_owned())

@@ -224,6 +224,14 @@ fn versions(cluster: &Cluster) {
         shard0.psql(statement);
     }
     check_nothing(cluster, "a prepared transaction");
+
+    // Another role may use such a name, but its transaction is no router's. It does not count as being in doubt, either.
+    shard0.psql("CREATE ROLE stranger");
+    shard0.psql("BEGIN; SET LOCAL ROLE stranger; SELECT txid_current(); PREPARE TRANSACTION 'docshard_test'");
+    check_nothing(cluster, "another role's prepared transaction");
+    let in_doubt = "SELECT count(oldest_in_doubt_s) FROM docshard.health";
+    assert_eq!(cluster.router.value::<i64>(in_doubt), 0);
+    shard0.psql("ROLLBACK PREPARED 'docshard_test'");
 }
 
 #[test]

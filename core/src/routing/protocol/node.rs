@@ -22,6 +22,12 @@ rows! {
     }
 }
 
+/// The rows of this database's transactions that routers have prepared. Other roles may use the same names, but have no right to write a
+/// shard's own tables. A role that was dropped is taken for a router's. Transactions stay when the extension is dropped.
+pub const PREPARED_BY_ROUTERS: &str = "FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() \
+     AND pg_catalog.starts_with(gid, 'docshard_') AND coalesce(pg_catalog.has_table_privilege(owner, \
+       pg_catalog.to_regclass('docshard_data.placement')::pg_catalog.oid, 'INSERT'), true)";
+
 calls! {
     /// The handshake, in front of a connection's first statement. INVARIANT: neither signature nor answer ever changes, as nodes of
     /// all versions begin with it; `oldest` and `newest` are the versions of the protocol that the router speaks.
@@ -73,8 +79,10 @@ shard_statements! {
 
     /// The prepared transactions of the database whose names have one of these prefixes, by name.
     ReadPrepared<'a> { prefixes: &'a [&'a str] } -> Vec<String> {
-        "SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() \
-         AND EXISTS (SELECT FROM pg_catalog.unnest($1) AS prefix WHERE pg_catalog.starts_with(gid, prefix)) ORDER BY gid"
+        format!(
+            "SELECT gid {PREPARED_BY_ROUTERS} \
+             AND EXISTS (SELECT FROM pg_catalog.unnest($1) AS prefix WHERE pg_catalog.starts_with(gid, prefix)) ORDER BY gid"
+        )
     }
 }
 

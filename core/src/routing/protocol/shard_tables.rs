@@ -6,7 +6,7 @@
 
 use super::answer::NoRows;
 use super::call::Call;
-use super::node::Identity;
+use super::node::{Identity, PREPARED_BY_ROUTERS};
 use crate::routing::names;
 use crate::sql::param::Param;
 use crate::sql::quote::quote_ident;
@@ -70,8 +70,7 @@ rows! {
 fn seen(collection: &str) -> String {
     format!(
         "pg_catalog.json_build_object( \
-         'prepared', (SELECT pg_catalog.json_agg(gid) FROM pg_catalog.pg_prepared_xacts \
-           WHERE database = pg_catalog.current_database() AND pg_catalog.starts_with(gid, 'docshard_')), \
+         'prepared', (SELECT pg_catalog.json_agg(gid) {PREPARED_BY_ROUTERS}), \
          'placed', (SELECT pg_catalog.json_agg(pg_catalog.json_build_array(collection_id, token, version)) \
            FROM docshard_data.placement WHERE {collection}::pg_catalog.int4 IS NULL OR collection_id = {collection}) \
          )::pg_catalog.text"
@@ -204,9 +203,8 @@ shard_statements! {
     /// changes of layout: prepared transactions, captures, tables, whose names a regular expression describes. Expressions of indexes are
     /// PostgreSQL's trees of them: to print one as SQL opens the table, and fails if it is just being dropped.
     DescribeShard<'a> { collection: Option<i32>, move_tables: &'a str } -> Option<Vec<u8>> {
-        "SELECT pg_catalog.json_build_object( \
-           'prepared', (SELECT pg_catalog.json_agg(gid) FROM pg_catalog.pg_prepared_xacts \
-             WHERE database = pg_catalog.current_database() AND pg_catalog.starts_with(gid, 'docshard_')), \
+        format!("SELECT pg_catalog.json_build_object( \
+           'prepared', (SELECT pg_catalog.json_agg(gid) {PREPARED_BY_ROUTERS}), \
            'captures', (SELECT pg_catalog.json_agg(migration_id) FROM (SELECT migration_id FROM docshard_data.capture \
              UNION SELECT migration_id FROM docshard_data.capture_parts) AS c), \
            'moveTables', (SELECT pg_catalog.json_agg(relname) FROM pg_catalog.pg_class \
@@ -218,13 +216,13 @@ shard_statements! {
                SELECT pg_catalog.json_agg(pg_catalog.json_build_array(r.rolname, a.privilege_type)) \
                  FROM pg_catalog.aclexplode(c.relacl) AS a JOIN pg_catalog.pg_roles r ON r.oid = a.grantee))) \
              FROM pg_catalog.pg_class c WHERE c.relnamespace = 'docshard_data'::pg_catalog.regnamespace AND c.relkind = 'r' \
-               AND CASE WHEN $1::pg_catalog.int4 IS NULL THEN c.relname ~ '^c[0-9]{1,9}$' ELSE c.relname = 'c' || $1::pg_catalog.int4 END), \
+               AND CASE WHEN $1::pg_catalog.int4 IS NULL THEN c.relname ~ '^c[0-9]{{1,9}}$' ELSE c.relname = 'c' || $1::pg_catalog.int4 END), \
            'indexes', (SELECT pg_catalog.json_agg(pg_catalog.json_build_array(pg_catalog.substr(c.relname, 2)::int4, i.relname, \
                x.indisvalid, coalesce(x.indexprs::pg_catalog.text, '') || coalesce(x.indpred::pg_catalog.text, ''))) \
              FROM pg_catalog.pg_index x JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid JOIN pg_catalog.pg_class c ON c.oid = x.indrelid \
              WHERE c.relnamespace = 'docshard_data'::pg_catalog.regnamespace AND c.relkind = 'r' \
-               AND CASE WHEN $1::pg_catalog.int4 IS NULL THEN c.relname ~ '^c[0-9]{1,9}$' ELSE c.relname = 'c' || $1::pg_catalog.int4 END) \
-         )::pg_catalog.text"
+               AND CASE WHEN $1::pg_catalog.int4 IS NULL THEN c.relname ~ '^c[0-9]{{1,9}}$' ELSE c.relname = 'c' || $1::pg_catalog.int4 END) \
+         )::pg_catalog.text")
     }
 
     /// The size of a collection's table. The table is closed at once: a lock held until commit would block the removal of failed builds.
