@@ -7,7 +7,7 @@ use crate::catalog::cluster::nodes::query_on;
 use crate::catalog::collections::{layout, namespace, views};
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
-use crate::resharding::{Range, Request, Resharded, Target, jobs};
+use crate::resharding::{self, Range, Request, Resharded, Target, jobs};
 use crate::router::reads::foreign_ranges::{self, Foreign};
 use crate::store;
 use docshard_core::cluster::resharding::State;
@@ -256,14 +256,15 @@ pub fn abort(ns: &str, command: Option<&str>) -> Result<Json> {
     Err(error!(Kind::ReshardCollectionCommitted, "{} of {ns} has been decided", change.command))
 }
 
-/// Lets the change of a collection's layout block writers for as long as it takes. A change that another server has begun, and may have
-/// decided, is completed with the router's own part as it is. `command`: see [`running`].
+/// Lets the change of a collection's layout block writers for as long as it takes. For a change that another server has begun, and has
+/// probably decided, it confirms what recovery asks: the change is completed. `command`: see [`running`].
 pub fn commit(ns: &str, command: Option<&str>) -> Result<Json> {
     let change = running(ns, command)?;
-    let set = match change.is_of_this_server()? {
-        true => store::resharding::set_commit_now(change.id)?,
-        false => store::resharding::accept(change.id)?,
-    };
-    ensure!(set, Kind::NoSuchReshardCollection, "{} of {ns} has ended", change.command);
+    if change.is_of_this_server()? {
+        let set = store::resharding::set_commit_now(change.id)?;
+        ensure!(set, Kind::NoSuchReshardCollection, "{} of {ns} has ended", change.command);
+    } else {
+        resharding::confirm(change.id)?;
+    }
     Ok(json!({"ok": 1}))
 }

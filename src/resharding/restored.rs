@@ -4,7 +4,7 @@
 //! INVARIANT: shards commit their parts of the decision after the router, each at its own time. So the change was decided if one shard shows
 //! it: a recipient has a newer version of the copy than the catalog, or the donors have no table of the collection any more. Only the copy has
 //! the documents then, with all of them, because the recipients had stored them before. A donor may also lack its table because it was
-//! restored: while another one has its own, an administrator decides. The change was not decided if *all* shards show that: while one of them does
+//! restored from before the collection: if no recipient has a newer version, an administrator decides. The change was not decided if *all* shards show that: while one of them does
 //! not answer, nothing is aborted and no copy is dropped.
 //!
 //! The router's own part of the copy gets the version of each attempt to decide after that attempt's documents. So it has all documents if it
@@ -27,6 +27,7 @@ use docshard_core::error::{Kind, error};
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::shard_tables::{HoldPlacement, ReadPlacements};
 use serde_json::json;
+use std::rc::Rc;
 
 /// What the shards show of a change: names of shards.
 #[derive(Default)]
@@ -34,7 +35,7 @@ struct Evidence {
     /// recipients whose version of the copy is newer than the catalog's, with these versions
     newer: Vec<(String, i64)>,
     /// recipients without the copy
-    without_copy: Vec<String>,
+    without_copy: Vec<Rc<Shard>>,
     /// the number of recipients besides the router that have it
     copies: usize,
     /// the router's own part may lack documents
@@ -84,6 +85,42 @@ impl Evidence {
         .with_hint("It ends when they answer, or have been removed as lost shards."))
     }
 
+    /// What an administrator must confirm before a decided change is completed, all of it: the error that says so. None: what the shards show
+    /// is enough. `is_removal`: one of its shards is being removed as lost.
+    fn question(&self, row: &Resharding, is_removal: bool) -> Option<Error> {
+        let mut doubts = Vec::new();
+        if !self.without_copy.is_empty() {
+            let names: Vec<&str> = self.without_copy.iter().map(|shard| shard.name.as_str()).collect();
+            doubts.push(format!("shards {} lack documents of the copy", names.join(", ")));
+        }
+        if self.is_own_doubtful {
+            doubts.push("the last documents of the router's own part may be missing".to_owned());
+        }
+        // No version shows which change it was: it may have been another one, or a donor was restored from before the collection.
+        if self.newer.is_empty() {
+            if !self.with_table.is_empty() {
+                doubts.push(format!("shards {} have it", self.with_table.join(", ")));
+            } else if doubts.is_empty() && !is_removal {
+                doubts.push("no shard has another version of the copy, which may lack documents".to_owned());
+            }
+        }
+        (!doubts.is_empty()).then(|| {
+            error!(
+                Kind::OperationFailed,
+                "{} of {} may be decided: {}, but {}",
+                row.command,
+                row.namespace,
+                self.describe(),
+                doubts.join(", and ")
+            )
+            .with_hint(
+                "Nothing is dropped. If shards, or the router itself, were restored or promoted from a standby, restore them to a later time. \
+                 If that cannot be done, and the former router has decided the change, docshard.commit_reshard_collection() completes it with \
+                 the copy as it is, and drops the former tables.",
+            )
+        })
+    }
+
     fn describe(&self) -> String {
         let newer: Vec<_> = self.newer.iter().map(|(name, _)| name.as_str()).collect();
         match (&*newer, &*self.without_table) {
@@ -95,12 +132,13 @@ impl Evidence {
 
 /// Completes the catalog's part of a change if shards show that it is decided. False if they show that it is not. Runs in the caller's
 /// transaction; afterwards the catalog must follow the shards in what they have moved since. The session holds the coordinator's lock. The
-/// shard `lost` is being removed, and is not asked.
+/// shard `lost` is being removed, and is not asked. `is_confirmed`: an administrator has been asked, and takes the copy as it is; a shard that
+/// lacks its part is then behind the catalog.
 ///
 /// # Errors
-/// `HostUnreachable` if a shard does not answer; `OperationFailed` if a recipient lacks its part; `ReshardCollectionAborted` if the change was
-/// aborted meanwhile; those of [`change::lock`].
-pub(super) fn complete(row: &Resharding, lost: Option<ShardId>) -> Result<bool> {
+/// `HostUnreachable` if a shard does not answer; `OperationFailed` for what an administrator must confirm; `ReshardCollectionAborted` if the
+/// change was aborted meanwhile; those of [`change::lock`].
+pub(super) fn complete(row: &Resharding, lost: Option<ShardId>, is_confirmed: bool) -> Result<bool> {
     if row.state != State::Running || row.is_of_this_server()? {
         return Ok(false);
     }
@@ -109,53 +147,16 @@ pub(super) fn complete(row: &Resharding, lost: Option<ShardId>) -> Result<bool> 
     if !evidence.shows_decision() {
         return Ok(false);
     }
-    if !evidence.without_copy.is_empty() {
-        return Err(error!(
-            Kind::OperationFailed,
-            "another router has decided {} of {}: {}, but shards {} lack documents of the copy",
-            row.command,
-            row.namespace,
-            evidence.describe(),
-            evidence.without_copy.join(", ")
-        )
-        .with_hint(
-            "Nothing is dropped. A shard, or the router itself, was restored or promoted from a standby: restore it to a later time.",
-        ));
-    }
-    let is_accepted = resharding::is_accepted(row.id)?;
-    // Without a version that shows which change it was, it may have been a later one, or a donor may have been restored.
     if evidence.newer.is_empty() {
         behind::check_may_be_last(row.collection, &row.namespace)?;
-        if !evidence.with_table.is_empty() && !is_accepted {
-            return Err(error!(
-                Kind::OperationFailed,
-                "{} of {} may be decided: {}, but shards {} have it",
-                row.command,
-                row.namespace,
-                evidence.describe(),
-                evidence.with_table.join(", ")
-            )
-            .with_hint(
-                "Nothing is dropped. If the shards without the table were restored from a backup, restore them to a later time. If the former \
-                 router has decided the change, docshard.commit_reshard_collection() completes it, which drops the former tables.",
-            ));
-        }
     }
-    if evidence.is_own_doubtful && !is_accepted {
-        return Err(error!(
-            Kind::OperationFailed,
-            "another router has decided {} of {}: {}, but the last documents of the router's own part may be missing",
-            row.command,
-            row.namespace,
-            evidence.describe()
-        )
-        .with_hint(
-            "Nothing is dropped. If the lost router's files can come back, restore the router from them. Otherwise \
-             docshard.commit_reshard_collection() takes the copy as it is.",
-        ));
+    if !is_confirmed && let Some(question) = evidence.question(row, lost.is_some()) {
+        return Err(question);
     }
     change::lock(&row.namespace)?;
-    layout::take_name(row.collection, row.copy_id, &row.namespace, row.keeps_key, lost)?;
+    let mut absent: Vec<ShardId> = evidence.without_copy.iter().map(|shard| shard.id).collect();
+    absent.extend(lost);
+    layout::take_name(row.collection, row.copy_id, &row.namespace, row.keeps_key, &absent)?;
     if !resharding::advance(row.id, State::Running, State::Committed)? {
         return Err(error!(
             Kind::ReshardCollectionAborted,
@@ -209,7 +210,7 @@ fn gather(row: &Resharding, lost: Option<ShardId>) -> Result<Option<Evidence>> {
         match look(&shard, row.copy_id, known.token)? {
             Shown::Silent => evidence.silent.push(shard.name.clone()),
             Shown::Held => evidence.held.push(shard.name.clone()),
-            Shown::Nothing => evidence.without_copy.push(shard.name.clone()),
+            Shown::Nothing => evidence.without_copy.push(shard),
             Shown::Version(version) => {
                 evidence.copies += 1;
                 if Some(version) > placements::version(row.copy_id, id)? {

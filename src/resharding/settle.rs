@@ -73,7 +73,7 @@ pub(super) fn settle(id: i64) -> Result<()> {
 
 /// Completes a change that shards show to be decided, or else aborts it, in the catalog. True if it is completed.
 fn complete_or_abort(row: &Resharding, lost: Option<ShardId>) -> Result<bool> {
-    if restored::complete(row, lost)? {
+    if restored::complete(row, lost, false)? {
         return Ok(true);
     }
     resharding::set_error(row.id, "the process that copied the collection ended unexpectedly")?;
@@ -102,18 +102,49 @@ pub fn end_without(lost: ShardId) -> Result<()> {
             row.command,
             row.namespace
         );
-        if !complete_or_abort(&row, Some(lost))? {
-            continue;
-        }
-        match attempt(|| follow::follow_in(&row.namespace, Some(lost), &mut Holders::default())) {
-            // The shards stay ahead of the catalog, as in `settle`.
-            Err(error) if error.kind == Kind::IllegalOperation => {
-                resharding::set_error(row.id, &error.text_without_values())?;
-            }
-            followed => drop(followed?),
+        if complete_or_abort(&row, Some(lost))? {
+            follow_shards(&row, Some(lost))?;
         }
     }
     Ok(())
+}
+
+/// Makes the catalog follow the shards in what they have moved since the decision. If they contradict each other, they stay ahead, as in
+/// [`settle`].
+fn follow_shards(row: &Resharding, lost: Option<ShardId>) -> Result<()> {
+    match attempt(|| follow::follow_in(&row.namespace, lost, &mut Holders::default())) {
+        Err(error) if error.kind == Kind::IllegalOperation => {
+            resharding::set_error(row.id, &error.text_without_values())
+        }
+        followed => followed.map(drop),
+    }
+}
+
+/// Completes a change that another server has probably decided, because an administrator confirms what recovery has asked: the error that
+/// the change's row has. Runs in the caller's transaction.
+///
+/// INVARIANT: what is confirmed is what the shards show now. If recovery has asked something else, or nothing yet, that is an error.
+///
+/// # Errors
+/// The question, if it is not the one that was asked; `IllegalOperation` if the shards show that the change is not decided; those of
+/// [`restored::complete`].
+pub fn confirm(id: i64) -> Result<()> {
+    lock::acquire(Tag::Coordinator(id), Mode::Exclusive);
+    let row = resharding::get(id)?;
+    let is_completed = match attempt(|| restored::complete(&row, None, false)) {
+        Err(question) if resharding::error(id)? == Some(question.text_without_values()) => {
+            restored::complete(&row, None, true)?
+        }
+        asked => asked?,
+    };
+    ensure!(
+        is_completed,
+        Kind::IllegalOperation,
+        "no shard shows that {} of {} is decided: it is aborted in a moment",
+        row.command,
+        row.namespace
+    );
+    follow_shards(&row, None)
 }
 
 /// Removes what a change has left.

@@ -58,6 +58,9 @@ statements! {
     /// A shard's position; None if nothing is known.
     pub fn position(shard: ShardId) -> Option<Position> { select "WHERE shard_id = $1" }
 
+    /// Like [`position`], locked until the transaction ends.
+    pub fn lock_position(shard: ShardId) -> Option<Position> { select "WHERE shard_id = $1 FOR UPDATE" }
+
     /// The epoch of this router at a shard.
     pub fn epoch(shard: ShardId) -> i64 {
         run "SELECT greatest(c.epoch, (pg_catalog.to_jsonb(k) ->> 'epoch')::pg_catalog.int8) \
@@ -105,9 +108,12 @@ statements! {
             [shard, known.timeline, known.counter, position.timeline, position.counter]
     }
 
-    /// Sets why a shard is refused, and whether because it is ahead of this catalog; false if a reason is set already.
-    pub fn set_trouble(shard: ShardId, trouble: &str, is_ahead: bool) -> bool {
-        run "UPDATE docshard_catalog.contacts SET trouble = $2, is_ahead = $3 WHERE shard_id = $1 AND trouble IS NULL"
+    /// Sets why a shard is refused, and whether because it is ahead of this catalog; false if a reason is set already, or its position is no
+    /// longer `known`.
+    pub fn set_trouble(shard: ShardId, known: Position, trouble: &str, is_ahead: bool) -> bool {
+        run "UPDATE docshard_catalog.contacts SET trouble = $4, is_ahead = $5 \
+             WHERE shard_id = $1 AND timeline = $2 AND counter = $3 AND trouble IS NULL",
+            [shard, known.timeline, known.counter, trouble, is_ahead]
     }
 
     /// Records that writes from `since` until now may have been lost; None: from the beginning. Extends an earlier record.

@@ -242,13 +242,8 @@ statements! {
         run "UPDATE docshard_catalog.resharding SET commit_now = true WHERE id = $1 AND state = 'running'"
     }
 
-    /// Notes that an administrator takes the router's own part as it is; false if the change no longer runs.
-    pub fn accept(id: i64) -> bool {
-        run "UPDATE docshard_catalog.resharding SET step = 'accepted', step_at = clock_timestamp() WHERE id = $1 AND state = 'running'"
-    }
-
-    /// True after [`accept`].
-    pub fn is_accepted(id: i64) -> bool { run "SELECT FROM docshard_catalog.resharding WHERE id = $1 AND step = 'accepted'" }
+    /// What keeps a change from ending; None: nothing is known.
+    pub fn error(id: i64) -> Option<String> { run "SELECT error FROM docshard_catalog.resharding WHERE id = $1 AND error IS NOT NULL" }
 
     /// True if writers may wait as long as the decision takes.
     pub fn may_stall(id: i64) -> bool { run "SELECT FROM docshard_catalog.resharding WHERE id = $1 AND commit_now" }

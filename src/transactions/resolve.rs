@@ -76,7 +76,11 @@ fn resolve(shard: &Shard) -> Result<u64> {
     for (gid, origin) in left {
         let commits = decided.iter().any(|decided| decided == gid);
         if !commits && matches!(origin, Origin::Other) {
-            log_other(shard, gid);
+            log_once(
+                shard,
+                gid,
+                "it belongs to a router that this one has replaced, and its outcome is not known here",
+            );
             continue;
         }
         let session = match &mut session {
@@ -89,7 +93,14 @@ fn resolve(shard: &Shard) -> Result<u64> {
         if found.is_empty() {
             continue;
         }
-        session.end_prepared(gid, commits)?;
+        match session.end_prepared(gid, commits) {
+            // It belongs to a role that this router does not log in as. The others must end nevertheless.
+            Err(error) if session.is_usable() => {
+                log_once(shard, gid, &error.message);
+                continue;
+            }
+            ended => ended?,
+        }
         let done_to = if commits { "committed" } else { "rolled back" };
         pgrx::log!("docshard: {done_to} prepared transaction {gid} at shard \"{}\"", shard.name);
         done += 1;
@@ -97,12 +108,11 @@ fn resolve(shard: &Shard) -> Result<u64> {
     Ok(done)
 }
 
-/// Logs, once for each process, a transaction that an administrator must end.
-fn log_other(shard: &Shard, gid: &str) {
+/// Logs, once for each process, why an administrator must end a prepared transaction.
+fn log_once(shard: &Shard, gid: &str, why: &str) {
     if LOGGED.with_borrow_mut(|logged| logged.insert((shard.id, gid.to_owned()))) {
         pgrx::log!(
-            "docshard: prepared transaction {gid} at shard \"{}\" belongs to a router that this one has replaced; its \
-             outcome is not known here, so an administrator must end it",
+            "docshard: prepared transaction {gid} at shard \"{}\" is not ended: {why}; an administrator must end it",
             shard.name
         );
     }

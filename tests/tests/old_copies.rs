@@ -305,6 +305,22 @@ fn an_answer_of_a_former_primary_does_not_replace_an_accepted_position() {
     assert_eq!(count(&cluster), 1);
 }
 
+/// A healthy shard is accepted, and its answer is late: the worker would advance the counter meanwhile.
+#[test]
+fn an_accepted_shard_makes_the_router_no_old_copy() {
+    let cluster = cluster();
+    cluster.router.arm("accept.asked", Fault::Pause);
+    let mut client = cluster.router.client();
+    let accepting = std::thread::spawn(move || client.execute("SELECT docshard.accept_shard('shard0')", &[]));
+    cluster.router.await_fault("accept.asked");
+    // Three intervals of the counter.
+    std::thread::sleep(Duration::from_secs(3));
+    cluster.router.release("accept.asked");
+    accepting.join().expect("no panic").expect("accepted");
+    await_counts(&cluster);
+    insert(&cluster, 102);
+}
+
 /// The worker advances the counter twice between the reading of a handshake and its arrival at the shard.
 #[test]
 fn a_handshake_that_the_worker_has_overtaken_is_repeated() {

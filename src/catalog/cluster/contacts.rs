@@ -208,8 +208,9 @@ pub enum Visit {
 
 /// Compares a shard's position with the catalog's, and records the position or the mismatch. Needs a transaction of its own.
 pub fn visit(shard: &Shard) -> Result<Visit> {
-    let (mut session, report) = ask(shard, Session::open_at_any_position)?;
+    // Read before the shard is asked: its answer may be older than a position that is recorded meanwhile.
     let recorded = contacts::position(shard.id)?;
+    let (mut session, report) = ask(shard, Session::open_at_any_position)?;
     let known = recorded.unwrap_or(report.position);
     let progress = known.progress_of(report.position);
     let member = Member { cluster: identity::cluster_id()?, shard: shard.name.clone() };
@@ -222,7 +223,7 @@ pub fn visit(shard: &Shard) -> Result<Visit> {
         {
             return visit(shard);
         }
-        note_trouble(shard, &(refusal.message.clone() + &holder::held_by(holder)), is_ahead)?;
+        note_trouble(shard, known, &(refusal.message.clone() + &holder::held_by(holder)), is_ahead)?;
         return Ok(Visit::Refused(refusal.into_message()));
     }
     // Recorded before the counter is advanced again. An earlier worker may have ended before it could record it.
@@ -253,9 +254,9 @@ pub fn report_refused_hosts() -> Result<()> {
     Ok(())
 }
 
-/// Records why a shard is refused, once. If the shard is ahead of the catalog, this router stops writing.
-fn note_trouble(shard: &Shard, trouble: &str, is_ahead: bool) -> Result<()> {
-    if !contacts::set_trouble(shard.id, trouble, is_ahead)? {
+/// Records why a shard is refused, once, unless its position is no longer `known`. If the shard is ahead of the catalog, this router stops writing.
+fn note_trouble(shard: &Shard, known: Position, trouble: &str, is_ahead: bool) -> Result<()> {
+    if !contacts::set_trouble(shard.id, known, trouble, is_ahead)? {
         return Ok(());
     }
     if !is_ahead {
@@ -330,16 +331,19 @@ fn now() -> Result<String> {
 pub fn accept(name: &str) -> Result<Value> {
     identity::require_router()?;
     let shard = cache::shard_named(name)?;
+    // The worker records no newer position meanwhile: the shard's answer may be older than that.
+    let known = contacts::lock_position(shard.id)?;
     // Prefers a host in the expected state.
     let refused = |error: &Error| [REFUSED_CONNECTION, READ_ONLY].contains(&error.sqlstate);
     let (_, report) = match ask(&shard, Session::open) {
         Err(error) if refused(&error) => ask(&shard, Session::open_at_any_position)?,
         asked => asked?,
     };
+    fault::point("accept.asked")?;
     if report.position.is_impossible() {
         bail!(Kind::HostUnreachable, "shard \"{name}\" reports an impossible position: {}", report.position);
     }
-    let progress = contacts::position(shard.id)?.map_or(Progress::Current, |known| known.progress_of(report.position));
+    let progress = known.map_or(Progress::Current, |known| known.progress_of(report.position));
     if progress == Progress::CatalogIsOld {
         let found = report.position;
         let message =

@@ -299,15 +299,15 @@ fn rename_copy(of: i32, copy: i32, namespace: &str) -> Result<()> {
 
 /// Completes [`replace`] in the catalog after the shards have done their parts and the router's part was lost. The versions and chunks stay
 /// as they were before. The caller has locked the collection's row. `keeps_key`: false if the copy has another shard key; then the zones'
-/// ranges are deleted. The shard `lost` is being removed, and is not asked.
-pub fn take_name(of: i32, copy: i32, namespace: &str, keeps_key: bool, lost: Option<ShardId>) -> Result<()> {
+/// ranges are deleted. The shards `absent` do not have the copy's table.
+pub fn take_name(of: i32, copy: i32, namespace: &str, keeps_key: bool, absent: &[ShardId]) -> Result<()> {
     pending_drops::drop_everywhere(&placements::shards(of)?, Dropped::Collection(of), namespace)?;
     rename_copy(of, copy, namespace)?;
     if !keeps_key {
         zones::forget(namespace)?;
     }
     let mut shards = placements::shards(copy)?;
-    shards.retain(|shard| Some(*shard) != lost);
+    shards.retain(|shard| !absent.contains(shard));
     move_rights(copy, &shards, namespace)?;
     change::touch(copy)
 }
