@@ -54,16 +54,16 @@ pub struct Holders(Placings);
 /// Like [`follow_in`], in a transaction of its own.
 pub fn follow(namespace: &str) -> Result<Option<Json>> {
     let mut holders = Holders::default();
-    transaction::run(|| follow_in(namespace, None, &mut holders))
+    transaction::run(|| follow_in(namespace, &[], &mut holders))
 }
 
 /// Makes the catalog follow the shards in a collection; returns what has changed. None if no shard is ahead. Runs in the caller's
-/// transaction; `holders` must live until it has ended. The shard `lost` is being removed, and is not asked; it may have moved chunks, too.
+/// transaction; `holders` must live until it has ended. The shards `lost` are being removed, and are not asked; they may have moved chunks, too.
 ///
 /// # Errors
 /// `IllegalOperation` if the shards do not prove which ranges they have; `HostUnreachable` if a shard does not answer; `LockTimeout` while
 /// prepared transactions or writers hold the collection; `NotWritablePrimary`, `NotPrimaryOrSecondary` at a copy of the router.
-pub fn follow_in(namespace: &str, lost: Option<ShardId>, holders: &mut Holders) -> Result<Option<Json>> {
+pub fn follow_in(namespace: &str, lost: &[ShardId], holders: &mut Holders) -> Result<Option<Json>> {
     let locked = move_exclusion::lock(namespace)?;
     change::refuse_while_building(locked.id, namespace)?;
     let collection = cache::get(namespace)?;
@@ -90,9 +90,9 @@ pub fn follow_in(namespace: &str, lost: Option<ShardId>, holders: &mut Holders) 
 }
 
 /// The shards that have the collection, with its version there. Their writers are excluded.
-fn find_holders(collection: &Collection, lost: Option<ShardId>) -> Result<Placings> {
+fn find_holders(collection: &Collection, lost: &[ShardId]) -> Result<Placings> {
     let shards = cache::shards()?;
-    let asked = || shards.iter().filter(|(id, _)| Some(**id) != lost);
+    let asked = || shards.iter().filter(|(id, _)| !lost.contains(*id));
     require_kept(asked().map(|(_, shard)| &**shard))?;
     let known: Vec<String> = shards.values().filter_map(|shard| Some(shard.server.as_ref()?.name.clone())).collect();
     let mut holders = Placings::new();
@@ -170,14 +170,10 @@ pub const HOW_TO_END: &str = "Look for documents of the chunk's range on all sha
 
 /// The chunks that have another owner now, or several, with their parts.
 /// Errors: `IllegalOperation`, with the ranges in which shards contradict each other.
-fn find_owners(
-    collection: &Collection,
-    lost: Option<ShardId>,
-    holders: &mut Placings,
-) -> Result<Vec<(Chunk, Vec<Chunk>)>> {
+fn find_owners(collection: &Collection, lost: &[ShardId], holders: &mut Placings) -> Result<Vec<(Chunk, Vec<Chunk>)>> {
     let mut ahead: Vec<ShardId> = holders.iter().filter(|(_, holder)| holder.is_ahead).map(|(id, _)| *id).collect();
     require_unsharded(collection, holders, &ahead)?;
-    ahead.extend(lost);
+    ahead.extend_from_slice(lost);
     let mut division = Division::new(holders.keys().copied().collect(), ahead, MAX_PARTS);
     let (mut changed, mut contradictions, mut more) = (Vec::new(), Vec::new(), 0);
     let name =

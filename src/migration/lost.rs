@@ -19,7 +19,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::server;
 use crate::remote::{Session, hung};
 use crate::storage::lock::{self, Mode, Tag};
-use crate::store::{collections, databases};
+use crate::store::{collections, databases, lost_shards};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::{Found, State};
 use docshard_core::error::{Kind, error};
@@ -31,6 +31,9 @@ use std::time::Duration;
 
 /// A shard counts as lost if one of its answers takes longer.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why a move is given up.
+const GIVEN_UP: &str = "a shard was removed as lost";
 
 /// Reports the documents and chunks that would be lost with a shard, and a token that confirms the removal.
 ///
@@ -48,11 +51,12 @@ pub fn announce(name: &str) -> Result<Json> {
     }))
 }
 
-/// Removes a lost shard. `end_changes`: ends what may depend on what the shard has, before it is removed.
+/// Removes a lost shard. `end_changes`: ends what may depend on what the shard has, before it is removed; its argument is the shard, and those
+/// that are lost with it.
 ///
 /// # Errors
 /// Those of [`announce`]; `BadValue` for an invalid token; `ConflictingOperationInProgress`; errors of the other shards.
-pub fn remove(name: &str, token: &str, end_changes: impl FnOnce(ShardId) -> Result<()>) -> Result<Json> {
+pub fn remove(name: &str, token: &str, end_changes: impl FnOnce(&[ShardId]) -> Result<()>) -> Result<Json> {
     if server::in_transaction_block() {
         let message = "a lost shard cannot be removed inside a transaction block";
         return Err(Error::new(Kind::OperationNotSupportedInTransaction, message));
@@ -60,12 +64,13 @@ pub fn remove(name: &str, token: &str, end_changes: impl FnOnce(ShardId) -> Resu
     let shard = begin_removal(name)?;
     lost::check_token(&shard, token)?;
     check_lost(&shard)?;
-    end_changes(shard.id)?;
+    let gone = lost_with(&shard)?;
+    end_changes(&gone)?;
     let heirs = lost::heirs(shard.id)?;
     let namespaces = collections::on_or_moving_to(shard.id)?;
     for namespace in &namespaces {
         let locked = change::lock(namespace)?;
-        end_moves(locked.id, &shard)?;
+        end_moves(locked.id, &shard, &gone)?;
     }
     let loss = lost::loss(shard.id)?;
     let databases = lost::move_databases(shard.id, &heirs)?;
@@ -79,6 +84,19 @@ pub fn remove(name: &str, token: &str, end_changes: impl FnOnce(ShardId) -> Resu
     Ok(json!({
         "msg": "the lost shard is removed", "state": "completed", "shard": name, "lost": loss, "dbsMoved": databases, "ok": 1,
     }))
+}
+
+/// The shard, and the others whose removal as lost has been announced and that do not answer: a move or a change of layout of which two of them
+/// have parts waits for none of them.
+fn lost_with(shard: &Shard) -> Result<Vec<ShardId>> {
+    let mut gone = vec![shard.id];
+    for id in lost_shards::announced()?.into_iter().filter(|id| *id != shard.id) {
+        let other = cache::shard(id)?;
+        if other.oid().is_some_and(|oid| !is_usable(&other, oid)) {
+            gone.push(id);
+        }
+    }
+    Ok(gone)
 }
 
 /// Returns an error for a shard that is not lost.
@@ -106,8 +124,8 @@ fn is_usable(shard: &Shard, server: Oid) -> bool {
     reports().is_ok_and(|is_shard| is_shard) && require_kept([shard]).is_ok()
 }
 
-/// Ends all moves of a collection, whose row is locked.
-fn end_moves(collection: i32, lost: &Shard) -> Result<()> {
+/// Ends all moves of a collection, whose row is locked. `gone`: see [`lost_with`].
+fn end_moves(collection: i32, lost: &Shard, gone: &[ShardId]) -> Result<()> {
     for record in record::unfinished()?.into_iter().filter(|record| record.collection == collection) {
         let concerns = record.donor == lost.id || record.recipient == lost.id;
         match record.state {
@@ -117,13 +135,13 @@ fn end_moves(collection: i32, lost: &Shard) -> Result<()> {
                     return Err(still_moving(&record));
                 }
                 let other = if record.donor == lost.id { record.recipient } else { record.donor };
-                if !record::is_of_this_router(record.id)? {
+                if !gone.contains(&other) && !record::is_of_this_router(record.id)? {
                     require_ended_at(&*cache::shard(other)?)?;
                 }
                 if !record::advance(record.id, State::Running, State::Committed)? {
                     return Err(still_moving(&record));
                 }
-                save_locked(&record, lost)?;
+                save_locked(&record, lost, gone)?;
             }
             // After this, the coordinator cannot decide the move.
             State::Running => {
@@ -134,7 +152,7 @@ fn end_moves(collection: i32, lost: &Shard) -> Result<()> {
                 }
                 super::abort::interrupt_coordinator(record.id)?;
             }
-            State::Committed if concerns => save_locked(&record, lost)?,
+            State::Committed if concerns => save_locked(&record, lost, gone)?,
             State::Committed => return Err(still_moving(&record)),
             // Only cleaning up remains, which skips a removed shard.
             State::Moved | State::Aborted | State::Done => {}
@@ -144,12 +162,12 @@ fn end_moves(collection: i32, lost: &Shard) -> Result<()> {
 }
 
 /// Calls [`save`]; returns an error if another process works on the move.
-fn save_locked(record: &Record, lost: &Shard) -> Result<()> {
+fn save_locked(record: &Record, lost: &Shard, gone: &[ShardId]) -> Result<()> {
     let tag = Tag::Coordinator(record.id);
     if !lock::try_acquire_for_session(tag, Mode::Exclusive) {
         return Err(still_moving(record));
     }
-    let saved = save(record, lost);
+    let saved = save(record, lost, gone);
     lock::release_for_session(tag, Mode::Exclusive);
     saved
 }
@@ -162,8 +180,8 @@ fn still_moving(record: &Record) -> Error {
     .with_hint("Run it again in a moment.")
 }
 
-/// Ends a decided move if one of its shards is lost.
-fn save(record: &Record, lost: &Shard) -> Result<()> {
+/// Ends a decided move if one of its shards is lost, or both.
+fn save(record: &Record, lost: &Shard, gone: &[ShardId]) -> Result<()> {
     let cluster = cluster_id()?;
     let donor_is_lost = record.donor == lost.id;
     let (other, gid) = if donor_is_lost {
@@ -171,6 +189,9 @@ fn save(record: &Record, lost: &Shard) -> Result<()> {
     } else {
         (record.donor, names::donor_gid(cluster, record.id))
     };
+    if gone.contains(&other) {
+        return record::give_up(record.id, GIVEN_UP);
+    }
     let mut other = ShardSession::open(&*cache::shard(other)?, RECOVERY)?;
     match (other.find_part(record, &gid)?, donor_is_lost) {
         // The recipient has the documents.
@@ -183,10 +204,8 @@ fn save(record: &Record, lost: &Shard) -> Result<()> {
         // The donor still has the documents.
         (Found::Prepared, false) => {
             other.rollback_prepared(&gid)?;
-            record::give_up(record.id, "a shard was removed as lost")
+            record::give_up(record.id, GIVEN_UP)
         }
-        (Found::Before | Found::Gone, _) | (Found::After, false) => {
-            record::give_up(record.id, "a shard was removed as lost")
-        }
+        (Found::Before | Found::Gone, _) | (Found::After, false) => record::give_up(record.id, GIVEN_UP),
     }
 }

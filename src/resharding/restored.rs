@@ -132,13 +132,13 @@ impl Evidence {
 
 /// Completes the catalog's part of a change if shards show that it is decided. False if they show that it is not. Runs in the caller's
 /// transaction; afterwards the catalog must follow the shards in what they have moved since. The session holds the coordinator's lock. The
-/// shard `lost` is being removed, and is not asked. `is_confirmed`: an administrator has been asked, and takes the copy as it is; a shard that
+/// shards `lost` are being removed, and are not asked. `is_confirmed`: an administrator has been asked, and takes the copy as it is; a shard that
 /// lacks its part is then behind the catalog.
 ///
 /// # Errors
 /// `HostUnreachable` if a shard does not answer; `OperationFailed` for what an administrator must confirm; `ReshardCollectionAborted` if the
 /// change was aborted meanwhile; those of [`change::lock`].
-pub(super) fn complete(row: &Resharding, lost: Option<ShardId>, is_confirmed: bool) -> Result<bool> {
+pub(super) fn complete(row: &Resharding, lost: &[ShardId], is_confirmed: bool) -> Result<bool> {
     if row.state != State::Running || row.is_of_this_server()? {
         return Ok(false);
     }
@@ -150,7 +150,7 @@ pub(super) fn complete(row: &Resharding, lost: Option<ShardId>, is_confirmed: bo
     if evidence.newer.is_empty() {
         behind::check_may_be_last(row.collection, &row.namespace)?;
     }
-    if !is_confirmed && let Some(question) = evidence.question(row, lost.is_some()) {
+    if !is_confirmed && let Some(question) = evidence.question(row, !lost.is_empty()) {
         return Err(question);
     }
     change::lock(&row.namespace)?;
@@ -177,7 +177,7 @@ pub(super) fn check_droppable(row: &Resharding) -> Result<bool> {
     if row.is_of_this_server()? {
         return Ok(true);
     }
-    let Some(evidence) = gather(row, None)? else { return Ok(true) };
+    let Some(evidence) = gather(row, &[])? else { return Ok(true) };
     evidence.require_answers(row)?;
     if evidence.shows_decision() {
         return Err(error!(
@@ -195,12 +195,12 @@ pub(super) fn check_droppable(row: &Resharding) -> Result<bool> {
 }
 
 /// Locks the copy's row, and asks all donors and recipients; None if there is no copy.
-fn gather(row: &Resharding, lost: Option<ShardId>) -> Result<Option<Evidence>> {
+fn gather(row: &Resharding, lost: &[ShardId]) -> Result<Option<Evidence>> {
     let Some(known) = collections::lock_id(row.copy_id)? else { return Ok(None) };
     let mut evidence = Evidence::default();
     let mut own = None;
     let recipients = placements::shards(row.copy_id)?;
-    for id in recipients.iter().copied().filter(|id| Some(*id) != lost) {
+    for id in recipients.iter().copied().filter(|id| !lost.contains(id)) {
         let shard = cache::shard(id)?;
         if shard.is_local() {
             own = own_version(&shard, row.copy_id, known.token)?;
@@ -222,7 +222,7 @@ fn gather(row: &Resharding, lost: Option<ShardId>) -> Result<Option<Evidence>> {
     if let Some(collection) = collections::lock_id(row.collection)? {
         for id in placements::shards(row.collection)? {
             let shard = cache::shard(id)?;
-            if Some(id) == lost {
+            if lost.contains(&id) {
                 continue;
             }
             // The router's own table is dropped by the decision that was lost.

@@ -54,7 +54,7 @@ pub(super) fn settle(id: i64) -> Result<()> {
         let row = transaction::run(|| resharding::get(id))?;
         match next_action(row.state) {
             Action::Abort => {
-                if transaction::run(|| complete_or_abort(&row, None))?
+                if transaction::run(|| complete_or_abort(&row, &[]))?
                     && let Err(error) = follow::follow(&row.namespace)
                 {
                     // Shards stay ahead of the catalog, as after other moves that are lost: an administrator adopts them.
@@ -72,7 +72,7 @@ pub(super) fn settle(id: i64) -> Result<()> {
 }
 
 /// Completes a change that shards show to be decided, or else aborts it, in the catalog. True if it is completed.
-fn complete_or_abort(row: &Resharding, lost: Option<ShardId>) -> Result<bool> {
+fn complete_or_abort(row: &Resharding, lost: &[ShardId]) -> Result<bool> {
     if restored::complete(row, lost, false)? {
         return Ok(true);
     }
@@ -83,16 +83,15 @@ fn complete_or_abort(row: &Resharding, lost: Option<ShardId>) -> Result<bool> {
     Ok(false)
 }
 
-/// Completes or aborts the changes that another server may have decided, and in which a lost shard has a part, by what the other shards show.
-/// Runs in the transaction that removes the shard, before anything else: afterwards nothing shows the decision.
+/// Completes or aborts the changes that another server may have decided, and in which lost shards have parts, by what the other shards show.
+/// Runs in the transaction that removes one of them, before anything else: afterwards nothing shows the decision.
 ///
 /// # Errors
 /// `ConflictingOperationInProgress` if recovery is ending such a change now; those of [`restored::complete`].
-pub fn end_without(lost: ShardId) -> Result<()> {
+pub fn end_without(lost: &[ShardId]) -> Result<()> {
     for row in resharding::unfinished()?.into_iter().filter(|row| row.state == State::Running) {
-        let concerns =
-            placements::shards(row.collection)?.contains(&lost) || placements::shards(row.copy_id)?.contains(&lost);
-        if !concerns || row.is_of_this_server()? {
+        let parts = [placements::shards(row.collection)?, placements::shards(row.copy_id)?].concat();
+        if !parts.iter().any(|shard| lost.contains(shard)) || row.is_of_this_server()? {
             continue;
         }
         ensure!(
@@ -102,8 +101,8 @@ pub fn end_without(lost: ShardId) -> Result<()> {
             row.command,
             row.namespace
         );
-        if complete_or_abort(&row, Some(lost))? {
-            follow_shards(&row, Some(lost))?;
+        if complete_or_abort(&row, lost)? {
+            follow_shards(&row, lost)?;
         }
     }
     Ok(())
@@ -111,7 +110,7 @@ pub fn end_without(lost: ShardId) -> Result<()> {
 
 /// Makes the catalog follow the shards in what they have moved since the decision. If they contradict each other, they stay ahead, as in
 /// [`settle`].
-fn follow_shards(row: &Resharding, lost: Option<ShardId>) -> Result<()> {
+fn follow_shards(row: &Resharding, lost: &[ShardId]) -> Result<()> {
     match attempt(|| follow::follow_in(&row.namespace, lost, &mut Holders::default())) {
         Err(error) if error.kind == Kind::IllegalOperation => {
             resharding::set_error(row.id, &error.text_without_values())
@@ -131,9 +130,9 @@ fn follow_shards(row: &Resharding, lost: Option<ShardId>) -> Result<()> {
 pub fn confirm(id: i64) -> Result<()> {
     lock::acquire(Tag::Coordinator(id), Mode::Exclusive);
     let row = resharding::get(id)?;
-    let is_completed = match attempt(|| restored::complete(&row, None, false)) {
+    let is_completed = match attempt(|| restored::complete(&row, &[], false)) {
         Err(question) if resharding::error(id)? == Some(question.text_without_values()) => {
-            restored::complete(&row, None, true)?
+            restored::complete(&row, &[], true)?
         }
         asked => asked?,
     };
@@ -144,7 +143,7 @@ pub fn confirm(id: i64) -> Result<()> {
         row.command,
         row.namespace
     );
-    follow_shards(&row, None)
+    follow_shards(&row, &[])
 }
 
 /// Removes what a change has left.

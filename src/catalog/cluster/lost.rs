@@ -133,7 +133,8 @@ pub fn reassign(namespace: &str, lost: ShardId, heirs: &[ShardId]) -> Result<()>
     if !chunks.is_empty() {
         let version = change::next_version(locked.id)?;
         let primary = match &locked.key {
-            None => databases::primary(crate::catalog::collections::namespace::split(namespace)?.0)?,
+            // The namespace of a copy is not valid for users.
+            None => databases::primary(namespace.split_once('.').map_or(namespace, |(database, _)| database))?,
             Some(_) => None,
         };
         let primary = primary.filter(|primary| heirs.contains(primary));
