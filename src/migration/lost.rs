@@ -19,7 +19,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::server;
 use crate::remote::{Session, hung};
 use crate::storage::lock::{self, Mode, Tag};
-use crate::store::{collections, databases, lost_shards};
+use crate::store::{collections, databases};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::{Found, State};
 use docshard_core::error::{Kind, error};
@@ -31,6 +31,10 @@ use std::time::Duration;
 
 /// A shard counts as lost if one of its answers takes longer.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What to do if a shard that has a part of the same move or change of layout does not answer either.
+const ALSO_LOST: &str =
+    "Run it again when that shard answers. If it is lost, too, give its own token in the option alsoLost.";
 
 /// Why a move is given up.
 const GIVEN_UP: &str = "a shard was removed as lost";
@@ -51,12 +55,17 @@ pub fn announce(name: &str) -> Result<Json> {
     }))
 }
 
-/// Removes a lost shard. `end_changes`: ends what may depend on what the shard has, before it is removed; its argument is the shard, and those
-/// that are lost with it.
+/// Removes a lost shard. `end_changes`: ends what may depend on what the shard has, before it is removed; its argument is the shard, and
+/// those that are lost with it. `others`: their names and tokens.
 ///
 /// # Errors
 /// Those of [`announce`]; `BadValue` for an invalid token; `ConflictingOperationInProgress`; errors of the other shards.
-pub fn remove(name: &str, token: &str, end_changes: impl FnOnce(&[ShardId]) -> Result<()>) -> Result<Json> {
+pub fn remove(
+    name: &str,
+    token: &str,
+    others: &[(&str, &str)],
+    end_changes: impl FnOnce(&[ShardId]) -> Result<()>,
+) -> Result<Json> {
     if server::in_transaction_block() {
         let message = "a lost shard cannot be removed inside a transaction block";
         return Err(Error::new(Kind::OperationNotSupportedInTransaction, message));
@@ -64,7 +73,7 @@ pub fn remove(name: &str, token: &str, end_changes: impl FnOnce(&[ShardId]) -> R
     let shard = begin_removal(name)?;
     lost::check_token(&shard, token)?;
     check_lost(&shard)?;
-    let gone = lost_with(&shard)?;
+    let gone = lost_with(&shard, others)?;
     end_changes(&gone)?;
     let heirs = lost::heirs(shard.id)?;
     let namespaces = collections::on_or_moving_to(shard.id)?;
@@ -86,15 +95,15 @@ pub fn remove(name: &str, token: &str, end_changes: impl FnOnce(&[ShardId]) -> R
     }))
 }
 
-/// The shard, and the others whose removal as lost has been announced and that do not answer: a move or a change of layout of which two of them
-/// have parts waits for none of them.
-fn lost_with(shard: &Shard) -> Result<Vec<ShardId>> {
+/// The shard, and the others that are lost with it, each with its own token: a move or a change of layout of which several of them have parts
+/// waits for none of them.
+fn lost_with(shard: &Shard, others: &[(&str, &str)]) -> Result<Vec<ShardId>> {
     let mut gone = vec![shard.id];
-    for id in lost_shards::announced()?.into_iter().filter(|id| *id != shard.id) {
-        let other = cache::shard(id)?;
-        if other.oid().is_some_and(|oid| !is_usable(&other, oid)) {
-            gone.push(id);
-        }
+    for (name, token) in others {
+        let other = cache::shard_named(name)?;
+        lost::check_token(&other, token)?;
+        check_lost(&other)?;
+        gone.push(other.id);
     }
     Ok(gone)
 }
@@ -192,7 +201,11 @@ fn save(record: &Record, lost: &Shard, gone: &[ShardId]) -> Result<()> {
     if gone.contains(&other) {
         return record::give_up(record.id, GIVEN_UP);
     }
-    let mut other = ShardSession::open(&*cache::shard(other)?, RECOVERY)?;
+    let mut other =
+        ShardSession::open(&*cache::shard(other)?, RECOVERY).map_err(|error| match error.is_out_of_reach() {
+            true => error.with_hint(ALSO_LOST),
+            false => error,
+        })?;
     match (other.find_part(record, &gid)?, donor_is_lost) {
         // The recipient has the documents.
         (Found::Prepared, true) => {

@@ -41,7 +41,13 @@ pub fn remove(name: &str, options: &Arguments<'_>) -> Result<Json> {
     if options.flag("lost") {
         let answered = match options.text("token") {
             None => lost::announce(name)?,
-            Some(token) => lost::remove(name, token, resharding::end_without)?,
+            Some(token) => {
+                let others = options.get("alsoLost").and_then(Json::as_object).into_iter().flatten();
+                let others =
+                    others.map(|(name, token)| (name.as_str(), token.as_str().unwrap_or_default())).collect::<Vec<_>>();
+                let completes = options.flag("completeChanges");
+                lost::remove(name, token, &others, |gone| resharding::end_without(gone, completes))?
+            }
         };
         process::wake_at_commit();
         return Ok(answered);

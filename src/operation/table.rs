@@ -415,6 +415,10 @@ const ANALYZING: &[Field] = &[
     may("sampleRate", Any),
     may("sampleSize", Integer),
 ];
+/// The removal of a lost shard: the token that confirms it, those of other shards that are lost with it, and whether changes of layout that may be
+/// decided are completed.
+const LOST_SHARD: &[Field] =
+    &[may("lost", Bool), may("token", String), may("alsoLost", Object), may("completeChanges", Bool)];
 /// The number of shards that is assumed.
 const REPLAYING: &[Field] = &[may("shards", Integer)];
 pub const ANALYZE_COMMAND: Fields = &[&[must("key", Order)], ANALYZING, REPLAYING];
@@ -522,11 +526,15 @@ operations! {
     MOVE_PRIMARY = "move_primary" &[];
     ADD_SHARD = "add_shard" ADD_SHARD_OPTIONS;
     LIST_SHARDS = "list_shards" &[];
-    REMOVE_SHARD = "remove_shard" &[&[may("lost", Bool), may("token", String)]] => unless &[Conflict::All(
-        &[Given("token"), False("lost")],
-        Kind::BadValue,
-        "the option \"token\" requires \"lost\": true",
-    )];
+    REMOVE_SHARD = "remove_shard" &[LOST_SHARD] => unless &[
+        Conflict::All(&[Given("token"), False("lost")], Kind::BadValue, "the option \"token\" requires \"lost\": true"),
+        Conflict::All(&[Given("alsoLost"), Missing("token")], Kind::BadValue, "the option \"alsoLost\" requires a \"token\""),
+        Conflict::All(
+            &[True("completeChanges"), Missing("token")],
+            Kind::BadValue,
+            "the option \"completeChanges\" requires a \"token\"",
+        ),
+    ];
     ACCEPT_SHARD = "accept_shard" &[&[may("adopt", Bool)]];
     ENABLE_SHARDING = "enable_sharding" &[];
     DROP_DATABASE = "drop_database" &[];

@@ -22,6 +22,7 @@ use crate::pg::error::{Error, Result};
 use crate::store::resharding::{self, Resharding};
 use crate::store::{collections, placements};
 use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::cluster::handshake::LOCAL;
 use docshard_core::cluster::resharding::State;
 use docshard_core::error::{Kind, error};
 use docshard_core::routing::protocol::Call;
@@ -34,6 +35,8 @@ use std::rc::Rc;
 struct Evidence {
     /// recipients whose version of the copy is newer than the catalog's, with these versions
     newer: Vec<(String, i64)>,
+    /// recipients whose version is not newer: they have lost the decision, or their parts of it were rolled back
+    older: Vec<String>,
     /// recipients without the copy
     without_copy: Vec<Rc<Shard>>,
     /// the number of recipients besides the router that have it
@@ -50,6 +53,16 @@ struct Evidence {
     silent: Vec<String>,
     /// donors and recipients at which a prepared transaction may decide the change
     held: Vec<String>,
+}
+
+/// What an administrator has confirmed of a change that may be decided.
+#[derive(Clone, Copy)]
+pub(super) enum Confirmed<'a> {
+    No,
+    /// what this error says
+    Question(&'a str),
+    /// whatever the shards show
+    Any,
 }
 
 /// What a shard shows of one of its collections.
@@ -82,12 +95,15 @@ impl Evidence {
             row.namespace,
             self.silent.join(", ")
         )
-        .with_hint("It ends when they answer, or have been removed as lost shards."))
+        .with_hint(
+            "It ends when they answer, or have been removed as lost shards: if there are several, with the tokens of the others in the option \
+             alsoLost.",
+        ))
     }
 
     /// What an administrator must confirm before a decided change is completed, all of it: the error that says so. None: what the shards show
-    /// is enough. `is_removal`: one of its shards is being removed as lost.
-    fn question(&self, row: &Resharding, is_removal: bool) -> Option<Error> {
+    /// is enough.
+    fn question(&self, row: &Resharding) -> Option<Error> {
         let mut doubts = Vec::new();
         if !self.without_copy.is_empty() {
             let names: Vec<&str> = self.without_copy.iter().map(|shard| shard.name.as_str()).collect();
@@ -100,8 +116,22 @@ impl Evidence {
         if self.newer.is_empty() {
             if !self.with_table.is_empty() {
                 doubts.push(format!("shards {} have it", self.with_table.join(", ")));
-            } else if doubts.is_empty() && !is_removal {
+            } else if doubts.is_empty() {
                 doubts.push("no shard has another version of the copy, which may lack documents".to_owned());
+            }
+        } else {
+            // They may have lost what they had committed, and documents with it.
+            if !self.older.is_empty() {
+                doubts.push(format!(
+                    "shards {} have an older version of it, and may lack documents",
+                    self.older.join(", ")
+                ));
+            }
+            // The router's own table is dropped by the decision that was lost.
+            let with_table: Vec<&str> =
+                self.with_table.iter().map(String::as_str).filter(|name| *name != LOCAL).collect();
+            if !with_table.is_empty() {
+                doubts.push(format!("shards {} have the former table", with_table.join(", ")));
             }
         }
         (!doubts.is_empty()).then(|| {
@@ -116,7 +146,7 @@ impl Evidence {
             .with_hint(
                 "Nothing is dropped. If shards, or the router itself, were restored or promoted from a standby, restore them to a later time. \
                  If that cannot be done, and the former router has decided the change, docshard.commit_reshard_collection() completes it with \
-                 the copy as it is, and drops the former tables.",
+                 the copy as it is, and drops the former tables. If a shard of it is lost: remove_shard() with the option completeChanges.",
             )
         })
     }
@@ -132,13 +162,13 @@ impl Evidence {
 
 /// Completes the catalog's part of a change if shards show that it is decided. False if they show that it is not. Runs in the caller's
 /// transaction; afterwards the catalog must follow the shards in what they have moved since. The session holds the coordinator's lock. The
-/// shards `lost` are being removed, and are not asked. `is_confirmed`: an administrator has been asked, and takes the copy as it is; a shard that
-/// lacks its part is then behind the catalog.
+/// shards `lost` are being removed, and are not asked. A shard that lacks its part is then behind the
+/// catalog.
 ///
 /// # Errors
 /// `HostUnreachable` if a shard does not answer; `OperationFailed` for what an administrator must confirm; `ReshardCollectionAborted` if the
 /// change was aborted meanwhile; those of [`change::lock`].
-pub(super) fn complete(row: &Resharding, lost: &[ShardId], is_confirmed: bool) -> Result<bool> {
+pub(super) fn complete(row: &Resharding, lost: &[ShardId], confirmed: Confirmed<'_>) -> Result<bool> {
     if row.state != State::Running || row.is_of_this_server()? {
         return Ok(false);
     }
@@ -148,10 +178,17 @@ pub(super) fn complete(row: &Resharding, lost: &[ShardId], is_confirmed: bool) -
         return Ok(false);
     }
     if evidence.newer.is_empty() {
-        behind::check_may_be_last(row.collection, &row.namespace)?;
+        behind::check_may_be_last(row.collection, &row.namespace, lost)?;
     }
-    if !is_confirmed && let Some(question) = evidence.question(row, !lost.is_empty()) {
-        return Err(question);
+    if let Some(question) = evidence.question(row) {
+        let is_confirmed = match confirmed {
+            Confirmed::No => false,
+            Confirmed::Question(asked) => question.text_without_values() == asked,
+            Confirmed::Any => true,
+        };
+        if !is_confirmed {
+            return Err(question);
+        }
     }
     change::lock(&row.namespace)?;
     let mut absent: Vec<ShardId> = evidence.without_copy.iter().map(|shard| shard.id).collect();
@@ -213,8 +250,9 @@ fn gather(row: &Resharding, lost: &[ShardId]) -> Result<Option<Evidence>> {
             Shown::Nothing => evidence.without_copy.push(shard),
             Shown::Version(version) => {
                 evidence.copies += 1;
-                if Some(version) > placements::version(row.copy_id, id)? {
-                    evidence.newer.push((shard.name.clone(), version));
+                match Some(version) > placements::version(row.copy_id, id)? {
+                    true => evidence.newer.push((shard.name.clone(), version)),
+                    false => evidence.older.push(shard.name.clone()),
                 }
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! The holder of the coordinator's lock may repeat every step: `core::cluster::resharding::next_action` returns the next one.
 
-use super::restored;
+use super::restored::{self, Confirmed};
 use crate::catalog::cluster::identity::cluster_id;
 use crate::catalog::collections::layout;
 use crate::catalog::{cache, change};
@@ -54,7 +54,7 @@ pub(super) fn settle(id: i64) -> Result<()> {
         let row = transaction::run(|| resharding::get(id))?;
         match next_action(row.state) {
             Action::Abort => {
-                if transaction::run(|| complete_or_abort(&row, &[]))?
+                if transaction::run(|| complete_or_abort(&row, &[], Confirmed::No))?
                     && let Err(error) = follow::follow(&row.namespace)
                 {
                     // Shards stay ahead of the catalog, as after other moves that are lost: an administrator adopts them.
@@ -72,8 +72,8 @@ pub(super) fn settle(id: i64) -> Result<()> {
 }
 
 /// Completes a change that shards show to be decided, or else aborts it, in the catalog. True if it is completed.
-fn complete_or_abort(row: &Resharding, lost: &[ShardId]) -> Result<bool> {
-    if restored::complete(row, lost, false)? {
+fn complete_or_abort(row: &Resharding, lost: &[ShardId], confirmed: Confirmed<'_>) -> Result<bool> {
+    if restored::complete(row, lost, confirmed)? {
         return Ok(true);
     }
     resharding::set_error(row.id, "the process that copied the collection ended unexpectedly")?;
@@ -85,10 +85,12 @@ fn complete_or_abort(row: &Resharding, lost: &[ShardId]) -> Result<bool> {
 
 /// Completes or aborts the changes that another server may have decided, and in which lost shards have parts, by what the other shards show.
 /// Runs in the transaction that removes one of them, before anything else: afterwards nothing shows the decision.
+/// `completes`: an administrator confirms what the shards leave open.
 ///
 /// # Errors
 /// `ConflictingOperationInProgress` if recovery is ending such a change now; those of [`restored::complete`].
-pub fn end_without(lost: &[ShardId]) -> Result<()> {
+pub fn end_without(lost: &[ShardId], completes: bool) -> Result<()> {
+    let confirmed = if completes { Confirmed::Any } else { Confirmed::No };
     for row in resharding::unfinished()?.into_iter().filter(|row| row.state == State::Running) {
         let parts = [placements::shards(row.collection)?, placements::shards(row.copy_id)?].concat();
         if !parts.iter().any(|shard| lost.contains(shard)) || row.is_of_this_server()? {
@@ -101,7 +103,7 @@ pub fn end_without(lost: &[ShardId]) -> Result<()> {
             row.command,
             row.namespace
         );
-        if complete_or_abort(&row, lost)? {
+        if complete_or_abort(&row, lost, confirmed)? {
             follow_shards(&row, lost)?;
         }
     }
@@ -125,17 +127,20 @@ fn follow_shards(row: &Resharding, lost: &[ShardId]) -> Result<()> {
 /// INVARIANT: what is confirmed is what the shards show now. If recovery has asked something else, or nothing yet, that is an error.
 ///
 /// # Errors
-/// The question, if it is not the one that was asked; `IllegalOperation` if the shards show that the change is not decided; those of
+/// The question, if it is not the one that was asked; `ReshardCollectionCommitted` if the change has ended meanwhile; `IllegalOperation` if the shards show that the change is not decided; those of
 /// [`restored::complete`].
 pub fn confirm(id: i64) -> Result<()> {
     lock::acquire(Tag::Coordinator(id), Mode::Exclusive);
     let row = resharding::get(id)?;
-    let is_completed = match attempt(|| restored::complete(&row, &[], false)) {
-        Err(question) if resharding::error(id)? == Some(question.text_without_values()) => {
-            restored::complete(&row, &[], true)?
-        }
-        asked => asked?,
-    };
+    ensure!(
+        row.state == State::Running,
+        Kind::ReshardCollectionCommitted,
+        "{} of {} has ended",
+        row.command,
+        row.namespace
+    );
+    let asked = resharding::error(id)?.unwrap_or_default();
+    let is_completed = restored::complete(&row, &[], Confirmed::Question(&asked))?;
     ensure!(
         is_completed,
         Kind::IllegalOperation,

@@ -23,12 +23,6 @@ statements! {
              AND asked_at > pg_catalog.clock_timestamp() - interval '10 minutes'"
     }
 
-    /// The shards whose removal was announced in the last ten minutes, by number.
-    pub fn announced() -> Vec<ShardId> {
-        run "SELECT l.shard_id FROM docshard_catalog.lost_shards l JOIN docshard_catalog.shards s ON s.id = l.shard_id \
-             WHERE l.removed_at IS NULL AND l.asked_at > pg_catalog.clock_timestamp() - interval '10 minutes' ORDER BY l.shard_id"
-    }
-
     /// Sets the token for the removal of a shard.
     pub fn set_token(shard: ShardId, token: &str) {
         run "INSERT INTO docshard_catalog.lost_shards (shard_id, name, node, token) \

@@ -700,11 +700,16 @@ fn two_lost_shards_with_parts_of_one_change_are_removed() {
                 cluster.router.value(&format!("SELECT docshard.remove_shard('{shard}', '{{\"lost\": true}}')::jsonb"));
             (shard, announced["token"].as_str().expect("a token").to_owned())
         });
-        for (shard, token) in tokens {
-            let remove =
-                format!("SELECT docshard.remove_shard('{shard}', '{{\"lost\": true, \"token\": \"{token}\"}}')");
-            wait_until("it is removed", PATIENCE, || cluster.router.client().execute(&remove, &[]).is_ok());
-        }
+        // Asking about a shard is not saying that it is lost.
+        let [(first, token), (second, other)] = tokens;
+        let remove = |shard: &str, token: &str, also: Value| {
+            let options = serde_json::json!({"lost": true, "token": token, "alsoLost": also});
+            cluster.router.client().execute(&format!("SELECT docshard.remove_shard('{shard}', '{options}')"), &[])
+        };
+        remove(first, &token, serde_json::json!({})).expect_err("the other does not answer");
+        remove(first, &token, serde_json::json!({second: token})).expect_err("another shard's token");
+        wait_until("one is removed", PATIENCE, || remove(first, &token, serde_json::json!({second: other})).is_ok());
+        wait_until("both are removed", PATIENCE, || remove(second, &other, serde_json::json!({})).is_ok());
         await_completion(&cluster);
         assert_eq!(count(&cluster), 0, "{point}: all documents were there");
         cluster.router.psql(&insert(103));
@@ -845,6 +850,53 @@ fn a_change_of_layout_of_which_a_shard_has_lost_its_part_is_completed_without_it
     assert!((1..6).contains(&left), "{left}");
     cluster.router.psql(&insert(103));
     assert_eq!(count(&cluster), left + 1);
+}
+
+/// A shard of both layouts was restored to the moment before the decision: it has the old version of the copy, without its documents, and the
+/// former table with them.
+#[test]
+fn a_change_of_layout_is_not_completed_if_a_shard_has_lost_its_part() {
+    let mut cluster = cluster(2);
+    cluster.router.psql("SELECT docshard.set_setting('shard_count_interval_ms', '60000')");
+    move_chunk(&mut cluster.router.client(), 100, "shard1").expect("a move");
+    let reshard = format!("SELECT docshard.reshard_collection('{NS}', '{{\"_id\": \"hashed\"}}')");
+    cluster.router.psql("SELECT docshard.remove_shard('local')");
+    let changing = begin_change(&cluster, reshard, "reshard.prepared");
+    let (router, shard) = (cluster.router.backup(), cluster.shards[1].backup());
+    cluster.router.release("reshard.prepared");
+    changing.join().expect("it ends").expect("it is decided");
+    cluster.shards[1].restore(shard);
+    cluster.router.restore(router);
+    take_over(&cluster);
+    await_error(
+        &cluster,
+        "shards shard1 have an older version of it, and may lack documents, and shards shard1 have the former table",
+    );
+    assert_eq!(cluster.shards[1].value::<i64>("SELECT count(*) FROM docshard_data.c1"), 3);
+}
+
+/// The router has the whole copy, as old as the backup, and a donor is lost. Its removal asks, and completes the change when that is confirmed.
+#[test]
+fn the_removal_of_a_lost_shard_completes_a_change_of_layout_when_that_is_confirmed() {
+    let unshard = format!("SELECT docshard.unshard_collection('{NS}', 'local')");
+    let cluster = cluster(2);
+    move_chunk(&mut cluster.router.client(), 100, "shard1").expect("a move");
+    let cluster =
+        restored_after_a_change(cluster, unshard, "reshard.verified", &[], |cluster| cluster.shards[0].stop());
+    cluster.router.psql("SELECT docshard.take_over_cluster('{\"force\": true}')");
+    await_error(&cluster, "do not answer");
+    let announced: Value = cluster.router.value("SELECT docshard.remove_shard('shard0', '{\"lost\": true}')::jsonb");
+    let token = announced["token"].as_str().expect("a token");
+    let remove = |completes: bool| {
+        let options = serde_json::json!({"lost": true, "token": token, "completeChanges": completes});
+        cluster.router.client().execute(&format!("SELECT docshard.remove_shard('shard0', '{options}')"), &[])
+    };
+    let asked = remove(false).expect_err("the router's part may be older");
+    let hint = asked.as_db_error().and_then(|error| error.hint()).unwrap_or_default();
+    assert!(hint.contains("completeChanges"), "{asked:?}");
+    remove(true).expect("it is removed");
+    await_completion(&cluster);
+    assert_eq!(count(&cluster), 6);
 }
 
 /// Nothing is aborted or dropped while the administrator may still commit what the lost router has prepared.

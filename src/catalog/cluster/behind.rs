@@ -282,10 +282,15 @@ pub fn check_may_create(shard: &str, collection: &Collection) -> Result<()> {
     .with_hint(hint))
 }
 
-/// Refuses to complete a change of a collection's layout while tables that the catalog does not know may be those of a later change.
+/// Refuses to complete a change of a collection's layout while tables that the catalog does not know may be those of a later change. The shards
+/// `lost` are being removed.
 /// Errors: `OperationFailed`.
-pub fn check_may_be_last(collection: i32, namespace: &str) -> Result<()> {
-    let Unknown { tables, silent } = unknown_tables(collection)?;
+pub fn check_may_be_last(collection: i32, namespace: &str, lost: &[ShardId]) -> Result<()> {
+    let Unknown { tables, mut silent } = unknown_tables(collection)?;
+    for id in lost {
+        let name = format!("\"{}\"", cache::shard(*id)?.name);
+        silent.retain(|shard| *shard != name);
+    }
     let unknown = [tables, silent].concat();
     if unknown.is_empty() {
         return Ok(());
