@@ -14,7 +14,7 @@ use crate::router::source::{self, Source};
 use crate::store;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::filter::Filter;
-use docshard_core::routing::model::{Collection, Index};
+use docshard_core::routing::model::Collection;
 use docshard_core::values::collation::Collator;
 use docshard_core::values::document::value::Value;
 use docshard_core::values::document::{ext_json, raw};
@@ -50,7 +50,14 @@ fn check_id_index(index: &Json, collation: Option<&Json>) -> Result<()> {
 
 pub fn modify(request: &Request<'_>) -> Result<Reply> {
     let namespace = request.namespace()?;
-    request.answer(&table::MODIFY_COLLECTION, || collections::modify(&namespace, &request.fields))
+    let mut answer =
+        request.administer(&table::MODIFY_COLLECTION, || collections::modify(&namespace, &request.fields))?;
+    // These are longs, whatever their size.
+    let longs: Vec<(&str, i64)> = ["expireAfterSeconds_old", "expireAfterSeconds_new"]
+        .into_iter()
+        .filter_map(|name| Some((name, answer.as_object_mut()?.shift_remove(name)?.as_i64()?)))
+        .collect();
+    Ok(longs.into_iter().fold(Reply::of(answer), |reply, (name, value)| reply.with(name, ReplyNode::Long(value))))
 }
 
 fn count_of_indexes(collection: &Collection) -> i64 {
@@ -142,33 +149,6 @@ pub fn drop_indexes(request: &Request<'_>) -> Result<Reply> {
     request.answer(&table::DROP_INDEXES, || collections::drop_indexes(&namespace, which))
 }
 
-fn shown_index(index: &Index) -> Result<Json> {
-    let key = docshard_core::query::specification::parse(&index.keys_json)?;
-    let mut shown = json!({"v": 2, "key": key, "name": index.name});
-    if index.unique {
-        shown["unique"] = true.into();
-    }
-    if index.hidden {
-        shown["hidden"] = true.into();
-    }
-    if index.sparse {
-        shown["sparse"] = true.into();
-    }
-    if let Some(filter) = index.partial_filter() {
-        shown["partialFilterExpression"] = docshard_core::query::specification::parse(filter)?;
-    }
-    if let Some(projection) = &index.wildcard_projection {
-        shown["wildcardProjection"] = projection.clone();
-    }
-    if let Some(collator) = index.collation() {
-        shown["collation"] = collator.definition().clone();
-    }
-    if let Some(seconds) = index.expire_after_s {
-        shown["expireAfterSeconds"] = seconds.into();
-    }
-    Ok(shown)
-}
-
 fn id_index() -> Json {
     json!({"v": 2, "key": {"_id": 1}, "name": "_id_"})
 }
@@ -187,7 +167,7 @@ pub fn list_indexes(request: &Request<'_>) -> Result<Reply> {
             indexes.push(json!({"v": 2, "key": collection.key.to_json(), "name": keys.default_name()}));
         }
         for index in &collection.indexes {
-            indexes.push(shown_index(index)?);
+            indexes.push(index.shown()?);
         }
     }
     // The catalog has only indexes that are complete, so no information about their build is added.
@@ -255,8 +235,8 @@ pub fn list_databases(request: &Request<'_>) -> Result<Reply> {
     let (mut documents, mut total) = (Vec::new(), 0);
     for name in names {
         let mut shown = json!({"name": name});
+        let mut size = 0;
         if !name_only {
-            let mut size = 0;
             let mut by_shard: Map<String, Json> = Map::new();
             for collection in readable(Some(&name))? {
                 for part in collection_sizes::collection(&collection)? {
@@ -265,22 +245,23 @@ pub fn list_databases(request: &Request<'_>) -> Result<Reply> {
                     by_shard.insert(part.shard.clone(), (before + part.total()).into());
                 }
             }
-            total += size;
-            shown["sizeOnDisk"] = size.into();
+            shown["sizeOnDisk"] = json!({"$numberLong": size.to_string()});
             shown["empty"] = (size == 0 && !source::VIRTUAL.contains(&name.as_str())).into();
             shown["shards"] = by_shard.into();
         }
-        documents.push(Document::made(&shown)?);
+        let wanted = filtered(request, vec![Document::made(&shown)?])?;
+        total += if wanted.is_empty() { 0 } else { size };
+        documents.extend(wanted);
     }
-    let mut reply = Reply::ok().with("databases", ReplyNode::Documents(filtered(request, documents)?));
+    let mut reply = Reply::ok().with("databases", ReplyNode::Documents(documents));
     if !name_only {
-        reply = reply.with("totalSize", integer(total)).with("totalSizeMb", integer(total >> 20));
+        reply = reply.with("totalSize", ReplyNode::Long(total)).with("totalSizeMb", ReplyNode::Long(total >> 20));
     }
     Ok(reply)
 }
 
 fn scale(request: &Request<'_>) -> Result<i64> {
-    match request.fields.truncated("scale") {
+    match request.fields.safe_integer("scale") {
         None => Ok(1),
         Some(n) if n > 0 => Ok(n),
         Some(n) => Err(error!(Kind::BadValue, "BSON field 'scale' value must be >= 1, actual value '{n}'")),

@@ -248,7 +248,7 @@ fn options(fields: &Map<String, Json>) -> Result<(CollatorOptions, i64)> {
     let strength = match fields.get("strength") {
         None | Some(Json::Null) => 3,
         Some(json) => match ext_json::from_json(json)? {
-            Value::Number(number) => number.to_i64_truncated(),
+            Value::Number(number) => number.to_i64_rounded(),
             _ => return Err(mismatch("collation.strength", json, "number")),
         },
     };
@@ -279,7 +279,7 @@ fn options(fields: &Map<String, Json>) -> Result<(CollatorOptions, i64)> {
 
 fn string<'a>(fields: &'a Map<String, Json>, name: &str) -> Result<Option<&'a str>> {
     match fields.get(name) {
-        None => Ok(None),
+        None | Some(Json::Null) => Ok(None),
         Some(Json::String(value)) => Ok(Some(value)),
         Some(other) => Err(mismatch(&format!("collation.{name}"), other, "string")),
     }
@@ -287,7 +287,7 @@ fn string<'a>(fields: &'a Map<String, Json>, name: &str) -> Result<Option<&'a st
 
 fn boolean(fields: &Map<String, Json>, name: &str) -> Result<Option<bool>> {
     match fields.get(name) {
-        None => Ok(None),
+        None | Some(Json::Null) => Ok(None),
         Some(Json::Bool(value)) => Ok(Some(*value)),
         Some(other) => Err(mismatch(&format!("collation.{name}"), other, "bool")),
     }
