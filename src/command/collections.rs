@@ -1,7 +1,7 @@
 //! Commands that create, drop, list and measure databases, collections and indexes.
 
 use super::find::listing;
-use super::reply::{Document, Reply, ReplyNode, integer};
+use super::reply::{Document, Reply, ReplyNode};
 use super::request::Request;
 use crate::catalog::cache;
 use crate::catalog::collections::{namespace, views};
@@ -67,8 +67,10 @@ fn count_of_indexes(collection: &Collection) -> i64 {
 pub fn drop(request: &Request<'_>) -> Result<Reply> {
     let namespace = request.namespace()?;
     let collection = cache::find(&namespace)?;
+    // To drop what does not exist is no error.
     if collection.is_none() && cache::view(&namespace)?.is_none() {
-        bail!(Kind::NamespaceNotFound, "ns not found");
+        request.check_right(&table::DROP_COLLECTION)?;
+        return Ok(Reply::ok());
     }
     request.answer(&table::DROP_COLLECTION, || {
         crate::catalog::collections::collection::drop(&namespace)?;
@@ -83,7 +85,8 @@ pub fn drop_database(request: &Request<'_>) -> Result<Reply> {
     if number(request.target).map(|number| number.to_i64_rounded()) != Some(1) {
         bail!(Kind::Location(5255100), "have to pass 1 as db parameter");
     }
-    request.answer(&table::DROP_DATABASE, || shards::drop_database(request.db))
+    request.administer(&table::DROP_DATABASE, || shards::drop_database(request.db))?;
+    Ok(Reply::ok())
 }
 
 /// Makes the checks for which MongoDB has special error codes.
@@ -310,9 +313,9 @@ pub fn data_size(request: &Request<'_>) -> Result<Reply> {
     let sum = |of: fn(&Measured) -> i64| parts.iter().map(of).sum::<i64>();
     Ok(Reply::ok()
         .with("estimate", Value::Bool(request.fields.flag("estimate")))
-        .with("size", integer(sum(|part| part.bytes)))
-        .with("numObjects", integer(sum(|part| part.documents)))
-        .with("millis", integer(i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX))))
+        .with("size", ReplyNode::Long(sum(|part| part.bytes)))
+        .with("numObjects", ReplyNode::Long(sum(|part| part.documents)))
+        .with("millis", ReplyNode::Long(i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX))))
 }
 
 pub fn rename(request: &Request<'_>) -> Result<Reply> {
@@ -340,17 +343,20 @@ pub fn db_stats(request: &Request<'_>) -> Result<Reply> {
     }
     let sum = |of: fn(&Measured) -> i64| parts.iter().map(of).sum::<i64>();
     let (documents, bytes) = (sum(|p| p.documents), sum(|p| p.bytes));
+    let number = |count: usize| json!({"$numberLong": count.to_string()});
+    let long = |value: i64| json!({"$numberLong": value.to_string()});
+    let scaled = |size: i64| json!(size as f64 / scale as f64);
     Ok(Reply::of(json!({
         "db": request.db,
-        "collections": count,
-        "views": views::of_database(request.db)?.len(),
-        "objects": documents,
-        "avgObjSize": collection_sizes::average(bytes, documents),
-        "dataSize": bytes / scale,
-        "storageSize": sum(|p| p.storage) / scale,
-        "indexes": indexes,
-        "indexSize": sum(Measured::of_indexes) / scale,
-        "totalSize": sum(Measured::total) / scale,
-        "scaleFactor": scale,
+        "collections": number(count),
+        "views": number(views::of_database(request.db)?.len()),
+        "objects": long(documents),
+        "avgObjSize": if documents == 0 { 0.0 } else { bytes as f64 / documents as f64 },
+        "dataSize": scaled(bytes),
+        "storageSize": scaled(sum(|p| p.storage)),
+        "indexes": long(indexes),
+        "indexSize": scaled(sum(Measured::of_indexes)),
+        "totalSize": scaled(sum(Measured::total)),
+        "scaleFactor": long(scale),
     })))
 }
