@@ -61,8 +61,17 @@ pub struct Storable {
 }
 
 impl Storable {
-    /// Normalizes a client's document, and gives it an `_id` if it has none, and times for its empty timestamps.
+    /// Normalizes a new document, and gives it an `_id` if it has none, and times for its empty timestamps.
     pub fn new(bytes: &[u8]) -> Result<Self> {
+        Self::of(bytes, true)
+    }
+
+    /// Takes a document that is stored already, as it is.
+    pub fn of_stored(bytes: &[u8]) -> Result<Self> {
+        Self::of(bytes, false)
+    }
+
+    fn of(bytes: &[u8], is_new: bool) -> Result<Self> {
         let document =
             raw::document(bytes).ok_or_else(|| error!(Kind::TypeMismatch, "a document must be a JSON object"))?;
         let mut is_repeatable = true;
@@ -72,7 +81,7 @@ impl Storable {
         })?;
         let mut bytes = stored.bytes.into_owned();
         let object = raw::document(&bytes).ok_or_else(|| error!(Kind::InternalError, "a document was lost"))?;
-        if let Some(timed) = normalise::with_times(object, timestamp)? {
+        if is_new && let Some(timed) = normalise::with_times(object, timestamp)? {
             (bytes, is_repeatable) = (timed, false);
         }
         let object = raw::document(&bytes).ok_or_else(|| error!(Kind::InternalError, "a document was lost"))?;
