@@ -5,7 +5,7 @@ mod values;
 use docshard_core::error::Kind;
 use docshard_core::values::document::element::Element;
 use docshard_core::values::document::nested::Nested;
-use docshard_core::values::document::normalise::{check_stored, for_insert};
+use docshard_core::values::document::normalise::{check_stored, for_insert, with_times};
 use docshard_core::values::document::number::Number;
 use docshard_core::values::document::raw::{self, RawValue};
 use docshard_core::values::document::value::Value;
@@ -40,6 +40,25 @@ fn inserted(json: &Json) -> docshard_core::error::Result<Json> {
     let stored = for_insert(raw::document(&bytes).expect("an object"), || ID)?;
     check_stored(&stored.bytes).expect("what is stored is in its stored form");
     Ok(ext_json::to_json(&Value::from_raw(raw::root(&stored.bytes))))
+}
+
+#[test]
+fn empty_timestamps_at_the_root_become_times() {
+    let empty = json!({"$timestamp": {"t": 0, "i": 0}});
+    let timed = |of: &Json| {
+        let (bytes, mut ordinal) = (jsonb(of), 0);
+        let now = || {
+            ordinal += 1;
+            (9, ordinal)
+        };
+        let found = with_times(raw::document(&bytes).expect("an object"), now).expect("small");
+        found.map(|found| ext_json::to_json(&Value::from_raw(raw::root(&found))))
+    };
+    let of = json!({"_id": empty, "a": empty, "b": {"c": empty}, "d": [empty], "e": empty, "f": {"$timestamp": {"t": 0, "i": 1}}});
+    let mut wanted = of.clone();
+    (wanted["a"], wanted["e"]) = (json!({"$timestamp": {"t": 9, "i": 1}}), json!({"$timestamp": {"t": 9, "i": 2}}));
+    assert_eq!(timed(&of), Some(wanted));
+    assert_eq!(timed(&json!({"_id": empty, "a": {"b": empty}, "c": {"$ref": "x", "$id": 1}})), None);
 }
 
 #[test]

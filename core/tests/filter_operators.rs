@@ -206,6 +206,12 @@ fn bits() {
         ),
         (json!({"$bitsAllSet": 5}), vec![json!(5), binary.clone()], vec![json!(4)]),
         (json!({"$bitsAllSet": binary.clone()}), vec![json!(261)], vec![json!(5)]),
+        // Binary data of the old subtype 2 begins with its length, here 1.
+        (
+            json!({"$bitsAllSet": [0, 33]}),
+            vec![json!({"$binary": {"base64": "Ag==", "subType": "02"}})],
+            vec![json!({"$binary": {"base64": "Ag==", "subType": "00"}}), json!(2)],
+        ),
         (json!({"$bitsAllClear": [1, 200]}), vec![json!(5), binary.clone()], vec![json!(2), json!(-3)]),
         (json!({"$bitsAnySet": [1, 200]}), vec![json!(2), json!(-5)], vec![json!(5), binary.clone()]),
         (json!({"$bitsAnyClear": 3}), vec![json!(1), binary], vec![json!(3), json!({"$numberDouble": "NaN"})]),

@@ -7,7 +7,7 @@ use crate::log;
 use crate::login;
 use crate::memory::Budget;
 use crate::pool::{Identity, Lease, Pools, Unavailable, Wanted};
-use crate::reply::{self, BAD_VALUE, CURSOR_NOT_FOUND, Failure, HOST_UNREACHABLE, POOL_TIMEOUT, Reply};
+use crate::reply::{self, BAD_VALUE, CURSOR_NOT_FOUND, Failure, HOST_UNREACHABLE, POOL_TIMEOUT, Reply, TYPE_MISMATCH};
 use crate::retried;
 use crate::router::Routers;
 use crate::session::{MAX_NAMED, MAX_STAGES, Part, Place};
@@ -91,7 +91,7 @@ impl Executor {
     }
 
     /// Runs a command in any session of the role.
-    async fn anywhere(&self, who: &Identity, command: &Command, budget: &mut Budget) -> Result<Reply, Error> {
+    pub async fn anywhere(&self, who: &Identity, command: &Command, budget: &mut Budget) -> Result<Reply, Error> {
         let such = Wanted { can_log_in: is_repeated(command), ..Wanted::default() };
         let mut lease = self.lease(who, such).await?;
         Ok(self.execute(who, &mut lease, Within::default(), command, budget).await?.0)
@@ -176,9 +176,12 @@ impl Executor {
     }
 
     async fn get_more(&self, who: &Identity, command: &Command, budget: &mut Budget) -> Result<Reply, Error> {
-        let id = integer(command.document().get("getMore").ok().flatten());
-        // The router reports the error of a value that is not an id.
-        let Some(id) = id else { return self.anywhere(who, command, budget).await };
+        let id = match command.document().get("getMore") {
+            Ok(Some(RawBsonRef::Int64(id))) => id,
+            Ok(Some(RawBsonRef::Int32(_))) => return Err(no_long("getMore.getMore").into()),
+            // The router reports the error of a value that is not an id.
+            _ => return self.anywhere(who, command, budget).await,
+        };
         let not_found = || Failure::new(CURSOR_NOT_FOUND, format!("cursor id {id} not found"));
         // The router checks the other fields, and then does not find it either.
         let Some((session, transaction)) = self.cursors.find(&who.role, id) else {
@@ -303,6 +306,11 @@ fn is_repeated(command: &Command) -> bool {
     matches!(command.part, Part::Retryable(_)) || is_read
 }
 
+/// The error for an int where a long is required. A router cannot tell them apart.
+fn no_long(path: &str) -> Failure {
+    Failure::new(TYPE_MISMATCH, format!("BSON field '{path}' is the wrong type 'int', expected type 'long'"))
+}
+
 pub fn integer(value: Option<RawBsonRef<'_>>) -> Option<i64> {
     match value? {
         RawBsonRef::Int32(id) => Some(id.into()),
@@ -339,8 +347,12 @@ fn named_cursors(command: &RawDocument) -> Result<Option<Vec<i64>>, Failure> {
         if count == MAX_NAMED {
             return Err(Failure::new(BAD_VALUE, format!("killCursors: more than {MAX_NAMED} cursors")));
         }
-        let Some(id) = integer(id.ok()) else { return Ok(None) };
-        ids.push(id);
+        match id {
+            Ok(RawBsonRef::Int64(id)) => ids.push(id),
+            Ok(RawBsonRef::Null) => {}
+            Ok(RawBsonRef::Int32(_)) => return Err(no_long("killCursors.cursors")),
+            _ => return Ok(None),
+        }
     }
     Ok(Some(ids))
 }
@@ -355,15 +367,16 @@ mod tests {
             let command = doc! { "killCursors": "c", "cursors": ids }.to_vec().unwrap();
             named_cursors(RawDocument::from_bytes(&command).unwrap())
         };
-        assert_eq!(of(vec![7.into(), 9i64.into(), 7.into()]).unwrap(), Some(vec![7, 9, 7]));
+        assert_eq!(of(vec![7i64.into(), 9i64.into(), Bson::Null, 7i64.into()]).unwrap(), Some(vec![7, 9, 7]));
+        assert_eq!(of(vec![7.into()]).unwrap_err().code, 14);
         let reply = killed_reply(&[9, 7, 8, 7], &HashSet::from([7, 8]));
         let reply = RawDocument::from_bytes(&reply).unwrap();
         let ids_of =
             |field| reply.get_array(field).unwrap().into_iter().map(|id| integer(id.ok()).unwrap()).collect::<Vec<_>>();
         assert_eq!((ids_of("cursorsKilled"), ids_of("cursorsNotFound")), (vec![7, 8], vec![9, 7]));
-        assert_eq!(of(vec![7.into(), "x".into()]).unwrap(), None);
-        assert!(of(vec![7.into(); MAX_NAMED]).is_ok());
-        assert_eq!(of(vec![7.into(); MAX_NAMED + 1]).unwrap_err().code, 2);
+        assert_eq!(of(vec![7i64.into(), "x".into()]).unwrap(), None);
+        assert!(of(vec![7i64.into(); MAX_NAMED]).is_ok());
+        assert_eq!(of(vec![7i64.into(); MAX_NAMED + 1]).unwrap_err().code, 2);
         let reply = doc! { "cursorsKilled": [1, 2i64], "ok": 1 }.to_vec().unwrap();
         assert_eq!(listed(&reply, "cursorsKilled"), HashSet::from([1, 2]));
     }

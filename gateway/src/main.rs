@@ -7,7 +7,7 @@
 //! * [`wire`], [`connection`], [`command`], [`reply`], [`clock`]: MongoDB's protocol.
 //! * [`hello`], [`sasl`], [`local`]: handshake, login, and the few commands about the connection itself.
 //! * [`executor`], [`pool`], [`cursors`]: which session runs a command.
-//! * [`session`], [`sessions`], [`transactions`]: clients' sessions, and transactions over several commands.
+//! * [`session`], [`sessions`], [`session_commands`], [`transactions`]: clients' sessions, and transactions over several commands.
 //! * [`retried`]: writes that drivers send again.
 //! * [`shares`], [`memory`], [`work`], [`files`], [`log`]: limits of what clients use together.
 //! * [`router`], [`login`], [`backend`]: PostgreSQL's protocol.
@@ -37,6 +37,7 @@ mod router;
 mod sasl;
 mod server;
 mod session;
+mod session_commands;
 mod sessions;
 mod shares;
 mod tls;

@@ -20,12 +20,11 @@ use crate::pool::{Identity, Wanted};
 use crate::recovery::{XID, Xid, token};
 use crate::reply::{
     self, BAD_VALUE, COMMAND_FAILED, CURSOR_NOT_FOUND, EXCEEDED_TIME, Failure, HOST_UNREACHABLE, NO_SUCH_TRANSACTION,
-    NOT_IN_TRANSACTION, POOL_TIMEOUT, Reply, TRANSACTION_COMMITTED, TRANSIENT, UNAUTHORIZED, UNKNOWN_RESULT,
+    NOT_IN_TRANSACTION, POOL_TIMEOUT, Reply, TRANSACTION_COMMITTED, TRANSIENT, UNKNOWN_RESULT,
 };
-use crate::session::{self, Id, MAX_NAMED, Part, Place};
+use crate::session::{self, Part, Place};
 use crate::sessions::{Active, Phase, Sessions, Transaction};
-use bson::spec::BinarySubtype;
-use bson::{Binary, RawDocument, doc};
+use bson::doc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
@@ -135,8 +134,8 @@ impl Executor {
         command: &Command,
         budget: &mut Budget,
     ) -> Result<Reply, Error> {
-        if let Some(answered) = self.of_sessions(who, command).await {
-            return Ok(answered?);
+        if let Some(answered) = self.of_sessions(who, command, budget).await {
+            return answered;
         }
         match command.part {
             Part::Transaction { place, start } => {
@@ -405,7 +404,7 @@ impl Executor {
     }
 
     /// Aborts a transaction, and cancels its statement. A commit is not cancelled, but waited for.
-    async fn kill(&self, transaction: Arc<Transaction>) {
+    pub async fn kill(&self, transaction: Arc<Transaction>) {
         if transaction.is_killed() {
             return;
         }
@@ -430,33 +429,6 @@ impl Executor {
             self.kill(before).await;
         }
         Ok(())
-    }
-
-    /// Commands about sessions; None if it is another one.
-    async fn of_sessions(&self, who: &Identity, command: &Command) -> Option<Result<Reply, Failure>> {
-        let (name, document) = (command.name.as_str(), command.document());
-        let ids = match name {
-            "startSession" => return Some(Ok(new_session())),
-            "refreshSessions" | "endSessions" | "killSessions" => match named(document, name) {
-                Ok(ids) => ids,
-                Err(failure) => return Some(Err(failure)),
-            },
-            "killAllSessions" => match only_own(document, &who.role) {
-                Ok(()) => Vec::new(),
-                Err(failure) => return Some(Err(failure)),
-            },
-            _ => return None,
-        };
-        if name == "refreshSessions" {
-            self.sessions.refresh(&who.role, &ids);
-        } else {
-            // An empty list of killSessions means all of the user's.
-            let all = ids.is_empty() && name != "endSessions";
-            for transaction in self.sessions.remove(&who.role, (!all).then_some(ids.as_slice())) {
-                self.kill(transaction).await;
-            }
-        }
-        Some(Ok(reply::ok(doc! {})))
     }
 }
 
@@ -501,37 +473,4 @@ fn is_write(name: &str) -> bool {
 fn rolled_back(error: &ServerError) -> Failure {
     let failure = error.failure();
     if error.is_transient() { failure.labelled(TRANSIENT) } else { failure }
-}
-
-fn new_session() -> Reply {
-    let id = Binary { subtype: BinarySubtype::Uuid, bytes: bson::Uuid::new().bytes().to_vec() };
-    reply::ok(doc! { "id": { "id": id }, "timeoutMinutes": crate::hello::SESSION_MINUTES })
-}
-
-/// The sessions that a command names.
-fn named(command: &RawDocument, name: &str) -> Result<Vec<Id>, Failure> {
-    let wrong = |message: &str| Failure::new(BAD_VALUE, format!("{name}: {message}"));
-    let list = command.get_array(name).map_err(|_| wrong("an array of sessions is expected"))?;
-    let mut ids = Vec::new();
-    for value in list {
-        if ids.len() == MAX_NAMED {
-            return Err(wrong("too many sessions"));
-        }
-        ids.push(session::id(value.map_err(|_| wrong("an array of sessions is expected"))?)?);
-    }
-    Ok(ids)
-}
-
-/// Checks that killAllSessions names nobody but the client's role.
-fn only_own(command: &RawDocument, role: &str) -> Result<(), Failure> {
-    let list = command.get_array("killAllSessions");
-    let list = list.map_err(|_| Failure::new(BAD_VALUE, "killAllSessions: an array of users is expected"))?;
-    for (count, user) in list.into_iter().enumerate() {
-        let is_own = count < MAX_NAMED
-            && user.ok().and_then(|user| user.as_document()?.get_str("user").ok()).is_some_and(|user| user == role);
-        if !is_own {
-            return Err(Failure::new(UNAUTHORIZED, "killAllSessions: a user can only kill sessions of its own"));
-        }
-    }
-    Ok(())
 }

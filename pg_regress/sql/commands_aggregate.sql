@@ -47,7 +47,7 @@ SELECT docshard.run_command('config', '{"aggregate": "chunks", "pipeline": [{"$m
 SELECT docshard.run_command('config', '{"aggregate": 1, "pipeline": [{"$documents": [{"a": 1}]}], "cursor": {}}');
 
 -- Options. Numbers may be flags.
-SELECT pipe('{"aggregate": "c", "pipeline": [{"$match": {"$expr": {"$eq": ["$_id", "$$id"]}}}], "cursor": {}, "let": {"id": 7}, "allowDiskUse": 1, "bypassDocumentValidation": 0,
+SELECT pipe('{"aggregate": "c", "pipeline": [{"$match": {"$expr": {"$eq": ["$_id", "$$id"]}}}], "cursor": {}, "let": {"id": 7}, "allowDiskUse": true, "bypassDocumentValidation": 0,
   "hint": {"_id": 1}, "collation": {"locale": "en"}, "comment": {"a": 1}, "maxTimeMS": 60000, "readConcern": {"level": "majority"}, "writeConcern": {"w": 1}}');
 SELECT pipe('{"find": "c", "filter": {"_id": 7}, "allowPartialResults": 1}');
 SELECT command, docshard.run_command('pipes', command) - 'errmsg' - 'hint' AS answer FROM unnest(ARRAY[

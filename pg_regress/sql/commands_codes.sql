@@ -55,6 +55,30 @@ SELECT * FROM codes('admin', '{"movePrimary": "admin", "to": "local"}', '{"moveP
   '{"balancerCollectionStatus": "codes.none"}', '{"balancerCollectionStatus": "none.none"}', '{"balancerCollectionStatus": "codes"}');
 SELECT * FROM codes('local', '{"insert": "c", "documents": [{"_id": 1}]}', '{"create": "c"}', '{"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a"}]}',
   '{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"a": 1}, "upsert": true}]}', '{"find": "c"}', '{"delete": "c", "deletes": [{"q": {}, "limit": 0}]}');
+-- maxTimeMS must be an integer, and then within its range.
+SELECT * FROM codes('codes', '{"find": "c", "maxTimeMS": 1.5}', '{"count": "c", "maxTimeMS": {"$numberDecimal": "Infinity"}}', '{"ping": 1, "maxTimeMS": {"$numberDouble": "NaN"}}',
+  '{"count": "c", "maxTimeMS": {"$numberDecimal": "1E+30"}}', '{"count": "c", "maxTimeMS": -1}', '{"count": "c", "maxTimeMS": 2147483648}', '{"count": "c", "maxTimeMS": 1000.0}');
+-- Decimals are rounded half to even where doubles are cut off.
+SELECT * FROM codes('codes', '{"count": "c", "skip": {"$numberDecimal": "-0.6"}}', '{"count": "c", "skip": {"$numberDecimal": "-0.5"}}', '{"count": "c", "skip": -0.6}');
+SELECT docshard.run_command('codes', '{"count": "c", "skip": {"$numberDecimal": "1.5"}}') ->> 'n' AS skips_2, docshard.run_command('codes', '{"count": "c", "skip": 1.5}') ->> 'n' AS skips_1;
+-- Some commands take no write concern, and no read concern but the local one. explain takes no write concern either.
+SELECT * FROM codes('codes', '{"count": "c", "writeConcern": {}}', '{"find": "c", "writeConcern": {"w": 1}}', '{"find": "c", "writeConcern": null}', '{"find": "c", "writeConcern": 1}',
+  '{"listCollections": 1, "readConcern": {"level": "majority"}}', '{"listCollections": 1, "readConcern": {"level": "local"}}', '{"listCollections": 1, "readConcern": {"level": "x"}}',
+  '{"create": "d", "readConcern": {"level": "available"}}', '{"distinct": "c", "key": "a", "readConcern": {"level": "available"}}', '{"find": "c", "readConcern": {"afterClusterTime": null}}',
+  '{"find": "c", "readConcern": {"afterClusterTime": {"$timestamp": {"t": 0, "i": 0}}}}', '{"aggregate": "c", "pipeline": [], "explain": true, "writeConcern": {"w": 1}}');
+-- The stable API.
+SELECT * FROM codes('codes', '{"aggregate": "c", "pipeline": [], "explain": true, "apiVersion": "1", "apiStrict": true}', '{"aggregate": "c", "pipeline": [{"$indexStats": {}}], "cursor": {}, "apiVersion": "1", "apiStrict": true}',
+  '{"aggregate": "c", "pipeline": [{"$collStats": {"storageStats": {}}}], "cursor": {}, "apiVersion": "1", "apiStrict": true}', '{"aggregate": "c", "pipeline": [{"$collStats": {"count": {}}}], "cursor": {}, "apiVersion": "1", "apiStrict": true}',
+  '{"aggregate": "c", "pipeline": [{"$indexStats": {}}], "cursor": {}, "apiVersion": "1"}', '{"startSession": 1, "apiVersion": "1", "apiStrict": true}');
+-- aggregate: what its first field and its flags may be.
+SELECT * FROM codes('codes', '{"aggregate": true, "pipeline": [], "cursor": {}}', '{"aggregate": 2, "pipeline": [], "cursor": {}}', '{"aggregate": "c", "pipeline": [], "explain": 1}', '{"aggregate": "c", "pipeline": [], "cursor": null}',
+  '{"aggregate": "c", "pipeline": [], "cursor": {}, "allowDiskUse": 1}', '{"aggregate": "c", "pipeline": [], "cursor": {"batchSize": -1}, "explain": true}', '{"aggregate": "c", "pipeline": [], "cursor": {}, "hint": "$natural"}');
+-- Cursors: ids are integers; null among them is skipped; only a cursor that waits for data would take a time.
+SELECT docshard.run_command('codes', '{"find": "c", "batchSize": 1}') #>> '{cursor,id}' AS id \gset
+SELECT code('codes', format('{"getMore": %s, "collection": "c", "maxTimeMS": 100}', :'id')::json), code('codes', format('{"getMore": %s, "collection": "c", "term": 1}', :'id')::json);
+SELECT * FROM codes('codes', '{"getMore": 5.5, "collection": "c"}', '{"getMore": {"$numberDecimal": "5"}, "collection": "c"}', '{"getMore": 5, "collection": "c", "term": "x"}', '{"getMore": 5, "collection": "c", "maxTimeMS": 100}',
+  '{"killCursors": "c", "cursors": [null]}', '{"killCursors": "c", "cursors": [5.0]}', '{"count": "c", "fields": 5}', '{"count": "c", "limit": null}', '{"distinct": "c", "key": "a..b"}', '{"distinct": "c", "key": "a\u0000"}');
+
 -- Concerns and preferences have no effect, but must be valid.
 SELECT * FROM codes('codes', '{"find": "c", "readConcern": {"level": "majority"}, "$readPreference": {"mode": "nearest"}}', '{"find": "c", "readConcern": {"level": "nonsense"}}',
   '{"find": "c", "readConcern": {"level": 5}}', '{"find": "c", "readConcern": {}}', '{"find": "c", "$readPreference": {"mode": "nonsense"}}', '{"count": "c", "$readPreference": {"mode": null}}',

@@ -28,7 +28,7 @@ SELECT run('{"find": "c", "sort": {"_id": -1}, "batchSize": 0}') -> 'cursor' AS 
 SELECT :'cursor'::jsonb -> 'firstBatch' AS batch, :'cursor'::jsonb ->> 'id' AS id \gset
 SELECT :'batch' AS batch;
 SELECT run('{"getMore": %s, "collection": "c", "batchSize": 1}', :'id') #- '{cursor,id}';
--- A cursor belongs to its collection.
+-- getMore must name the collection of its cursor. killCursors need not.
 SELECT replace(run('{"getMore": %s, "collection": "d"}', :'id') ->> 'errmsg', :'id', 'N');
 SELECT replace(run('{"killCursors": "d", "cursors": [%s]}', :'id')::text, :'id', 'N');
 SELECT replace(run('{"killCursors": "c", "cursors": [%s, 7]}', :'id')::text, :'id', 'N');

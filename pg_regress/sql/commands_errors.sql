@@ -18,7 +18,7 @@ SELECT run('errors', '{"insert": "c", "documents": [1]}');
 SELECT run('errors', '{"update": "c", "updates": [{"q": {}}]}'), run('errors', '{"update": "c", "updates": [{"q": {}, "u": {}, "x": 1}]}') - 'hint';
 SELECT run('errors', '{"find": 5}'), run('errors', '{"find": ""}') - 'hint', run('errors', '{"find": "a$b"}') - 'hint';
 -- Generic fields of all commands. Fields of MongoDB's transactions are refused: transactions are PostgreSQL's.
-SELECT run('errors', '{"ping": 1, "comment": "x", "lsid": {"id": 1}, "writeConcern": {"w": "majority"}, "readConcern": {"level": "local"}, "apiVersion": "1", "$db": "errors"}');
+SELECT run('errors', '{"ping": 1, "comment": "x", "lsid": {"id": 1}, "readConcern": {"level": "local"}, "apiVersion": "1", "$db": "errors"}');
 SELECT run('errors', '{"ping": 1, "apiVersion": "2"}');
 SELECT run('errors', '{"insert": "c", "documents": [{}], "txnNumber": 1, "autocommit": false}');
 -- Errors of the document language.

@@ -44,4 +44,9 @@ SELECT docshard.insert_one('ins.people', '{"_id": 8}', '{"orderd": true}');
 SELECT docshard.insert_many('ins.people', ARRAY['{"_id": 8}']::jsonb[], '{"ordered": "yes"}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.count_documents('ins.people', '{"_id": 8}');
+
+-- An empty timestamp becomes the present time, except in _id and within other values. No two are equal.
+SELECT docshard.insert_many('ins.times', ARRAY[jsonb_build_object('_id', t, 'a', t, 'b', t, 'c', jsonb_build_array(t))]) ->> 'insertedCount' AS inserted
+  FROM (VALUES ('{"$timestamp": {"t": 0, "i": 0}}'::jsonb)) AS empty (t);
+SELECT d -> '_id' AS id, d -> 'c' AS c, (d #>> '{a,$timestamp,t}')::bigint > 1700000000 AS is_time, d -> 'a' <> d -> 'b' AS differs FROM docshard.find('ins.times') d;
 SELECT docshard.drop_database('ins');

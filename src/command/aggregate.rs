@@ -21,9 +21,9 @@ pub fn namespace(request: &Request<'_>) -> Result<String> {
         Some(true) => Ok(format!("{}.{WITHOUT_COLLECTION}", request.db)),
         Some(false) => {
             let message = "Invalid command format: the 'aggregate' field must specify a collection name or 1";
-            Err(Error::new(Kind::FailedToParse, message))
+            Err(Error::new(Kind::BadValue, message))
         }
-        None => Err(error!(Kind::TypeMismatch, "collection name has invalid type: {}", type_name(request.target))),
+        None => Err(error!(Kind::InvalidNamespace, "collection name has invalid type: {}", type_name(request.target))),
     }
 }
 
@@ -35,16 +35,17 @@ pub fn explain(request: &Request<'_>, verbosity: Verbosity) -> Result<Json> {
 /// Runs the command. Its result may have any number of documents, so it is always read from a portal.
 pub fn aggregate(request: &Request<'_>) -> Result<Reply> {
     request.check_right(&table::AGGREGATE)?;
+    let batch = batch_size(request)?;
     if request.fields.flag("explain") {
+        if request.generic.get("writeConcern").is_some() {
+            let message = "Aggregation explain does not support the 'writeConcern' option";
+            return Err(Error::new(Kind::FailedToParse, message));
+        }
         return Ok(Reply::of(explain(request, Verbosity::default())?));
     }
     let namespace = namespace(request)?;
-    let opening = Opening {
-        namespace: &namespace,
-        batch: size(batch_size(request)?, FIRST_BATCH),
-        single_batch: false,
-        may_expire: true,
-    };
+    let opening =
+        Opening { namespace: &namespace, batch: size(batch, FIRST_BATCH), single_batch: false, may_expire: true };
     let pipeline = request.json("pipeline").to_string();
     let mut options = request.fields.as_options(table::AGGREGATE.options);
     if let Some(read_concern) = request.read_concern() {

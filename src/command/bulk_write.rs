@@ -49,7 +49,7 @@ impl<'a> Write<'a> {
             bail!(Kind::FailedToParse, "bulkWrite.ops.{index} must begin with insert, update or delete");
         };
         let arguments = Arguments::parse(json, Form::Command(path), known)?;
-        let given = arguments.truncated("namespace").and_then(|position| usize::try_from(position).ok());
+        let given = arguments.safe_integer("namespace").and_then(|position| usize::try_from(position).ok());
         let Some(namespace) = given.and_then(|position| namespaces.get(position)) else {
             bail!(Kind::BadValue, "BulkWrite ops entry {index} has an invalid nsInfo index.");
         };

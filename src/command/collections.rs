@@ -1,7 +1,7 @@
 //! Commands that create, drop, list and measure databases, collections and indexes.
 
 use super::find::listing;
-use super::reply::{Document, Reply, ReplyNode, integer};
+use super::reply::{Document, Reply, ReplyNode};
 use super::request::Request;
 use crate::catalog::cache;
 use crate::catalog::collections::{namespace, views};
@@ -14,7 +14,7 @@ use crate::router::source::{self, Source};
 use crate::store;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::filter::Filter;
-use docshard_core::routing::model::{Collection, Index};
+use docshard_core::routing::model::Collection;
 use docshard_core::values::collation::Collator;
 use docshard_core::values::document::value::Value;
 use docshard_core::values::document::{ext_json, raw};
@@ -50,7 +50,14 @@ fn check_id_index(index: &Json, collation: Option<&Json>) -> Result<()> {
 
 pub fn modify(request: &Request<'_>) -> Result<Reply> {
     let namespace = request.namespace()?;
-    request.answer(&table::MODIFY_COLLECTION, || collections::modify(&namespace, &request.fields))
+    let mut answer =
+        request.administer(&table::MODIFY_COLLECTION, || collections::modify(&namespace, &request.fields))?;
+    // These are longs, whatever their size.
+    let longs: Vec<(&str, i64)> = ["expireAfterSeconds_old", "expireAfterSeconds_new"]
+        .into_iter()
+        .filter_map(|name| Some((name, answer.as_object_mut()?.shift_remove(name)?.as_i64()?)))
+        .collect();
+    Ok(longs.into_iter().fold(Reply::of(answer), |reply, (name, value)| reply.with(name, ReplyNode::Long(value))))
 }
 
 fn count_of_indexes(collection: &Collection) -> i64 {
@@ -60,8 +67,10 @@ fn count_of_indexes(collection: &Collection) -> i64 {
 pub fn drop(request: &Request<'_>) -> Result<Reply> {
     let namespace = request.namespace()?;
     let collection = cache::find(&namespace)?;
+    // To drop what does not exist is no error.
     if collection.is_none() && cache::view(&namespace)?.is_none() {
-        bail!(Kind::NamespaceNotFound, "ns not found");
+        request.check_right(&table::DROP_COLLECTION)?;
+        return Ok(Reply::ok());
     }
     request.answer(&table::DROP_COLLECTION, || {
         crate::catalog::collections::collection::drop(&namespace)?;
@@ -76,7 +85,8 @@ pub fn drop_database(request: &Request<'_>) -> Result<Reply> {
     if number(request.target).map(|number| number.to_i64_rounded()) != Some(1) {
         bail!(Kind::Location(5255100), "have to pass 1 as db parameter");
     }
-    request.answer(&table::DROP_DATABASE, || shards::drop_database(request.db))
+    request.administer(&table::DROP_DATABASE, || shards::drop_database(request.db))?;
+    Ok(Reply::ok())
 }
 
 /// Makes the checks for which MongoDB has special error codes.
@@ -142,33 +152,6 @@ pub fn drop_indexes(request: &Request<'_>) -> Result<Reply> {
     request.answer(&table::DROP_INDEXES, || collections::drop_indexes(&namespace, which))
 }
 
-fn shown_index(index: &Index) -> Result<Json> {
-    let key = docshard_core::query::specification::parse(&index.keys_json)?;
-    let mut shown = json!({"v": 2, "key": key, "name": index.name});
-    if index.unique {
-        shown["unique"] = true.into();
-    }
-    if index.hidden {
-        shown["hidden"] = true.into();
-    }
-    if index.sparse {
-        shown["sparse"] = true.into();
-    }
-    if let Some(filter) = index.partial_filter() {
-        shown["partialFilterExpression"] = docshard_core::query::specification::parse(filter)?;
-    }
-    if let Some(projection) = &index.wildcard_projection {
-        shown["wildcardProjection"] = projection.clone();
-    }
-    if let Some(collator) = index.collation() {
-        shown["collation"] = collator.definition().clone();
-    }
-    if let Some(seconds) = index.expire_after_s {
-        shown["expireAfterSeconds"] = seconds.into();
-    }
-    Ok(shown)
-}
-
 fn id_index() -> Json {
     json!({"v": 2, "key": {"_id": 1}, "name": "_id_"})
 }
@@ -187,7 +170,7 @@ pub fn list_indexes(request: &Request<'_>) -> Result<Reply> {
             indexes.push(json!({"v": 2, "key": collection.key.to_json(), "name": keys.default_name()}));
         }
         for index in &collection.indexes {
-            indexes.push(shown_index(index)?);
+            indexes.push(index.shown()?);
         }
     }
     // The catalog has only indexes that are complete, so no information about their build is added.
@@ -255,8 +238,8 @@ pub fn list_databases(request: &Request<'_>) -> Result<Reply> {
     let (mut documents, mut total) = (Vec::new(), 0);
     for name in names {
         let mut shown = json!({"name": name});
+        let mut size = 0;
         if !name_only {
-            let mut size = 0;
             let mut by_shard: Map<String, Json> = Map::new();
             for collection in readable(Some(&name))? {
                 for part in collection_sizes::collection(&collection)? {
@@ -265,22 +248,23 @@ pub fn list_databases(request: &Request<'_>) -> Result<Reply> {
                     by_shard.insert(part.shard.clone(), (before + part.total()).into());
                 }
             }
-            total += size;
-            shown["sizeOnDisk"] = size.into();
+            shown["sizeOnDisk"] = json!({"$numberLong": size.to_string()});
             shown["empty"] = (size == 0 && !source::VIRTUAL.contains(&name.as_str())).into();
             shown["shards"] = by_shard.into();
         }
-        documents.push(Document::made(&shown)?);
+        let wanted = filtered(request, vec![Document::made(&shown)?])?;
+        total += if wanted.is_empty() { 0 } else { size };
+        documents.extend(wanted);
     }
-    let mut reply = Reply::ok().with("databases", ReplyNode::Documents(filtered(request, documents)?));
+    let mut reply = Reply::ok().with("databases", ReplyNode::Documents(documents));
     if !name_only {
-        reply = reply.with("totalSize", integer(total)).with("totalSizeMb", integer(total >> 20));
+        reply = reply.with("totalSize", ReplyNode::Long(total)).with("totalSizeMb", ReplyNode::Long(total >> 20));
     }
     Ok(reply)
 }
 
 fn scale(request: &Request<'_>) -> Result<i64> {
-    match request.fields.truncated("scale") {
+    match request.fields.safe_integer("scale") {
         None => Ok(1),
         Some(n) if n > 0 => Ok(n),
         Some(n) => Err(error!(Kind::BadValue, "BSON field 'scale' value must be >= 1, actual value '{n}'")),
@@ -329,9 +313,9 @@ pub fn data_size(request: &Request<'_>) -> Result<Reply> {
     let sum = |of: fn(&Measured) -> i64| parts.iter().map(of).sum::<i64>();
     Ok(Reply::ok()
         .with("estimate", Value::Bool(request.fields.flag("estimate")))
-        .with("size", integer(sum(|part| part.bytes)))
-        .with("numObjects", integer(sum(|part| part.documents)))
-        .with("millis", integer(i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX))))
+        .with("size", ReplyNode::Long(sum(|part| part.bytes)))
+        .with("numObjects", ReplyNode::Long(sum(|part| part.documents)))
+        .with("millis", ReplyNode::Long(i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX))))
 }
 
 pub fn rename(request: &Request<'_>) -> Result<Reply> {
@@ -359,17 +343,20 @@ pub fn db_stats(request: &Request<'_>) -> Result<Reply> {
     }
     let sum = |of: fn(&Measured) -> i64| parts.iter().map(of).sum::<i64>();
     let (documents, bytes) = (sum(|p| p.documents), sum(|p| p.bytes));
+    let number = |count: usize| json!({"$numberLong": count.to_string()});
+    let long = |value: i64| json!({"$numberLong": value.to_string()});
+    let scaled = |size: i64| json!(size as f64 / scale as f64);
     Ok(Reply::of(json!({
         "db": request.db,
-        "collections": count,
-        "views": views::of_database(request.db)?.len(),
-        "objects": documents,
-        "avgObjSize": collection_sizes::average(bytes, documents),
-        "dataSize": bytes / scale,
-        "storageSize": sum(|p| p.storage) / scale,
-        "indexes": indexes,
-        "indexSize": sum(Measured::of_indexes) / scale,
-        "totalSize": sum(Measured::total) / scale,
-        "scaleFactor": scale,
+        "collections": number(count),
+        "views": number(views::of_database(request.db)?.len()),
+        "objects": long(documents),
+        "avgObjSize": if documents == 0 { 0.0 } else { bytes as f64 / documents as f64 },
+        "dataSize": scaled(bytes),
+        "storageSize": scaled(sum(|p| p.storage)),
+        "indexes": long(indexes),
+        "indexSize": scaled(sum(Measured::of_indexes)),
+        "totalSize": scaled(sum(Measured::total)),
+        "scaleFactor": long(scale),
     })))
 }

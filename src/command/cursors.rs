@@ -156,11 +156,15 @@ pub fn next(id: i64, namespace: &str, limit: Option<usize>) -> Result<Batch> {
     Ok(batch)
 }
 
-/// Closes a cursor of this namespace and role; returns whether there was one.
-pub fn kill(id: i64, namespace: &str) -> Result<bool> {
+pub fn is_open(id: i64) -> bool {
+    CURSORS.with_borrow(|cursors| cursors.contains_key(&id))
+}
+
+/// Closes a cursor of this role; returns whether there was one.
+pub fn kill(id: i64) -> Result<bool> {
     let owner = server::current_user().to_u32();
     let found = CURSORS.with_borrow_mut(|cursors| match cursors.get(&id) {
-        Some(cursor) if cursor.namespace == namespace && cursor.owner == owner => cursors.remove(&id),
+        Some(cursor) if cursor.owner == owner => cursors.remove(&id),
         _ => None,
     });
     match found {

@@ -23,13 +23,13 @@ pub fn counted<'a>(request: &Request<'a>) -> Result<Count<'a>> {
     Ok(Count {
         filter: Specification::of(fields.get("filter")),
         skip: fields.count("skip")?.unwrap_or(0),
-        limit: fields.get("limit").map(count_limit).transpose()?.filter(|limit| *limit > 0),
+        limit: fields.raw("limit").map(count_limit).transpose()?.filter(|limit| *limit > 0),
         shared: Shared::of(fields, None),
     })
 }
 
 /// Returns the limit; 0 means no limit, and a negative one its absolute value. Unlike other numbers in commands, it must be an
-/// integer.
+/// integer, and null is an error.
 fn count_limit(json: &Json) -> Result<u64> {
     let number = number(json).ok_or_else(|| error!(Kind::BadValue, "limit value is not a valid number"))?;
     match number.as_i64() {
@@ -43,6 +43,9 @@ pub fn distinct(request: &Request<'_>) -> Result<Reply> {
     request.check_right(&table::DISTINCT)?;
     let fields = &request.fields;
     let (key, filter) = (fields.text("key").unwrap_or_default(), Specification::of(fields.get("filter")));
+    if key.contains('\0') {
+        bail!(Kind::Location(31_032), "Key field cannot contain an embedded null byte");
+    }
     let mut found = reading::distinct(&request.namespace()?, key, filter, &Shared::of(fields, None))?;
     let (mut values, mut bytes) = (Vec::new(), 0);
     while let Some(value) = found.next_value()? {

@@ -11,7 +11,7 @@ use crate::pg::error::{Error, Result};
 use docshard_core::error::{Kind, bail, ensure};
 use serde_json::json;
 
-const CURSOR_ID: Fields = &[&[must("id", Type::Integer)]];
+const CURSOR_ID: Fields = &[&[must("id", Type::Long)]];
 const CURSOR_OPTIONS: Fields = &[&[may("batchSize", Type::Count)]];
 
 pub fn find(request: &Request<'_>) -> Result<Reply> {
@@ -75,21 +75,24 @@ pub fn get_more(request: &Request<'_>) -> Result<Reply> {
     if request.fields.text("collection") == Some("") {
         bail!(Kind::InvalidNamespace, "Collection names cannot be empty");
     }
+    if request.generic.get("maxTimeMS").is_some() && cursors::is_open(id) {
+        bail!(Kind::BadValue, "cannot set maxTimeMS on getMore command for a non-awaitData cursor");
+    }
     let limit = request.fields.count("batchSize")?.filter(|n| *n > 0).map(|n| size(Some(n), 0));
     Ok(cursors::next(id, &namespace, limit)?.reply("nextBatch", &namespace))
 }
 
 pub fn kill_cursors(request: &Request<'_>) -> Result<Reply> {
-    let namespace = format!("{}.{}", request.db, request.target_text());
     let (mut killed, mut unknown) = (Vec::new(), Vec::new());
     let ids = request.fields.array("cursors");
     ensure!(ids.len() <= MAX_NAMED, Kind::BadValue, "{} names at most {MAX_NAMED} cursors", request.name);
-    for (at, id) in ids.iter().enumerate() {
+    // Null is no cursor, and no error.
+    for (at, id) in ids.iter().enumerate().filter(|(_, id)| !id.is_null()) {
         let holder = json!({ "id": id });
         let path = format!("{}.cursors.{at}", request.name);
         let id = Arguments::parse(&holder, Form::Command(&path), CURSOR_ID)?;
         let id = id.integer("id")?.unwrap_or(0);
-        if cursors::kill(id, &namespace)? { &mut killed } else { &mut unknown }.push(id);
+        if cursors::kill(id)? { &mut killed } else { &mut unknown }.push(id);
     }
     Ok(Reply::of(json!({
         "cursorsKilled": killed, "cursorsNotFound": unknown, "cursorsAlive": [], "cursorsUnknown": [],

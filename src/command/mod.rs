@@ -2,12 +2,12 @@
 //! `docshard.run_command_bson` does the same for MongoDB's protocol: the command and the answer are BSON, without JSON text between.
 //!
 //! * [`table`]: all commands as data: name, fields with their types, the database where each may run, and its function.
-//! * [`request`]: the form of an entry, and the check of a command document against it.
+//! * [`request`]: the form of an entry, and the check of a command document against it; [`stable_api`] is a part of that check.
 //! * [`reply`], [`failure`]: answers and errors in MongoDB's form, and the errors that must be raised instead.
 //! * [`documents`], [`write`], [`bulk_write`], [`find`], [`aggregate`], [`cursors`], [`explain`]: the commands for documents.
 //! * [`numbered`]: writes that clients number; they are executed once.
 //! * [`config`]: updates of the database `config`, and the order of its fields.
-//! * [`collections`], [`cluster`], [`users`], [`server`], [`information`]: the other commands.
+//! * [`collections`], [`cluster`], [`users`], [`sessions`], [`server`], [`information`]: the other commands.
 //!
 //! A command runs an operation (`crate::operation`), as an SQL function of schema `docshard` does. A role may run the command if
 //! and only if it may execute that function. The entries of [`table`] name the functions.
@@ -30,6 +30,8 @@ pub mod numbered;
 pub mod reply;
 pub mod request;
 pub mod server;
+pub mod sessions;
+pub mod stable_api;
 pub mod table;
 pub mod users;
 pub mod write;

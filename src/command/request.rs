@@ -1,6 +1,7 @@
 //! Commands as data, and the check of a command document against its entry.
 
 use super::reply::Reply;
+use super::stable_api;
 use crate::catalog::collections::namespace;
 use crate::operation::arguments::{Arguments, Conflict, Field, Fields, Type, may, mismatch, type_name};
 use crate::operation::concerns;
@@ -30,6 +31,10 @@ pub struct Command {
     pub operations: &'static [&'static Operation],
     pub admin_only: bool,
     pub writes: bool,
+    /// it takes a read concern of any level
+    pub read_concern: bool,
+    /// it takes a write concern
+    pub write_concern: bool,
     /// a short description
     pub help: &'static str,
     pub run: Run,
@@ -54,6 +59,20 @@ const GENERIC: &[Field] = &[
     may("apiStrict", Type::Bool),
     may("apiDeprecationErrors", Type::Bool),
 ];
+
+impl Command {
+    /// Refuses a concern that a command of this kind does not take. Any command takes the read concern `local`.
+    fn check_concerns(&self, generic: &Arguments<'_>) -> Result<()> {
+        let level = generic.get("readConcern").and_then(|concern| concern.get("level")?.as_str());
+        if let Some(level) = level.filter(|level| *level != "local" && !self.read_concern) {
+            bail!(Kind::InvalidOptions, "Command {} does not support readConcern level '{level}'", self.name);
+        }
+        if generic.get("writeConcern").is_some() && !self.write_concern {
+            bail!(Kind::InvalidOptions, "Command {} does not support writeConcern", self.name);
+        }
+        Ok(())
+    }
+}
 
 /// Moves the name of a command to the front: a command document from jsonb has lost its order of fields.
 ///
@@ -83,57 +102,6 @@ pub fn name_first(json: Json, commands: &[Command]) -> Result<Json> {
         target = name_first(target, commands)?;
     }
     Ok(Json::Object(std::iter::once((name.clone(), target)).chain(fields).collect()))
-}
-
-/// The commands of MongoDB's stable API, version 1.
-const STABLE: &[&str] = &[
-    "aggregate",
-    "bulkWrite",
-    "collMod",
-    "count",
-    "create",
-    "createIndexes",
-    "delete",
-    "drop",
-    "dropDatabase",
-    "dropIndexes",
-    "explain",
-    "find",
-    "findAndModify",
-    "getMore",
-    "hello",
-    "insert",
-    "killCursors",
-    "listCollections",
-    "listDatabases",
-    "listIndexes",
-    "ping",
-    "update",
-];
-
-/// Checks the version of the API that a client asks for.
-///
-/// # Errors
-/// `APIVersionError` for another version than 1, `Location4886600` for an option without a version, `APIStrictError` for a command that is
-/// not in the stable API.
-fn check_api(command: &Command, generic: &Arguments<'_>) -> Result<()> {
-    match generic.text("apiVersion") {
-        Some("1") if generic.flag("apiStrict") && !STABLE.contains(&command.name) => {
-            bail!(
-                Kind::APIStrictError,
-                "Provided apiStrict:true, but the command {} is not in API Version 1",
-                command.name
-            )
-        }
-        Some("1") => Ok(()),
-        Some(_) => bail!(Kind::APIVersionError, "API version must be \"1\""),
-        None => {
-            let given = ["apiStrict", "apiDeprecationErrors"].into_iter().find(|name| generic.get(name).is_some());
-            given.map_or(Ok(()), |name| {
-                bail!(Kind::Location(4_886_600), "Provided {name} without apiVersion: an API version is required")
-            })
-        }
-    }
 }
 
 /// The field with the number of a numbered write. MongoDB's transactions have it, too.
@@ -201,10 +169,11 @@ impl<'a> Request<'a> {
         }
         let (fields, generic) = Arguments::of_command(map, name, spec.fields, &[GENERIC])?;
         concerns::check(&generic)?;
+        spec.check_concerns(&generic)?;
         if let Some(other) = generic.text("$db").filter(|other| *other != db) {
             bail!(Kind::InvalidNamespace, "the command is for the database '{other}' and was run in '{db}'");
         }
-        check_api(spec, &generic)?;
+        stable_api::check(spec.name, &fields, &generic)?;
         Ok(Self { db, name, commands, spec, fields, target, documents: None, generic, sole: false })
     }
 

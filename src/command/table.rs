@@ -2,7 +2,9 @@
 
 use super::reply::Reply;
 use super::request::{Command, Run};
-use super::{aggregate, bulk_write, cluster, collections, documents, explain, find, information, server, users, write};
+use super::{
+    aggregate, bulk_write, cluster, collections, documents, explain, find, information, server, sessions, users, write,
+};
 use crate::operation::arguments::{Conflict, Field, Fields, OTHERS, Type, may, must};
 use crate::operation::table::*;
 use crate::operation::{self, balancer, chunks, query_analyzer, resharding, shard_key, shards};
@@ -18,6 +20,8 @@ const fn command(name: &'static str, target: Type, fields: Fields, help: &'stati
         operations: &[],
         admin_only: false,
         writes: false,
+        read_concern: false,
+        write_concern: false,
         help,
         run,
     }
@@ -32,19 +36,32 @@ const fn admin(name: &'static str, target: Type, fields: Fields, help: &'static 
     Command { admin_only: true, ..command(name, target, fields, help, run) }
 }
 
+/// What a command does, and so which concerns it takes.
 impl Command {
     const fn reads(self) -> Self {
         self
     }
+    /// It reads documents.
+    const fn queries(self) -> Self {
+        Self { read_concern: true, ..self }
+    }
+    /// It reads documents, and a stage of it may write some.
+    const fn aggregates(self) -> Self {
+        Self { read_concern: true, write_concern: true, ..self }
+    }
     const fn writes(self) -> Self {
-        Self { writes: true, ..self }
+        Self { writes: true, write_concern: true, ..self }
+    }
+    /// It writes documents.
+    const fn modifies(self) -> Self {
+        Self { read_concern: true, ..self.writes() }
     }
     const fn unless(self, conflicts: &'static [Conflict]) -> Self {
         Self { conflicts, ..self }
     }
 }
 
-/// Rows: name and aliases; whether it writes; kind, and type of the first field; other fields; in brackets the
+/// Rows: name and aliases; what it does; kind, and type of the first field; other fields; in brackets the
 /// operations that it may run, and conflicts of its fields; function; help.
 macro_rules! commands {
     ($($name:literal $(| $alias:literal)* $access:ident $place:ident($target:ident) $fields:expr
@@ -59,13 +76,14 @@ macro_rules! commands {
 }
 
 const NONE: Fields = &[];
+/// MongoDB ignores fields of these commands that it does not know.
+const ANY_OTHER: &[Field] = &[OTHERS];
 const CURSOR: &[Field] = &[may("cursor", Type::Object)];
-const LISTING: &[Field] = &[
-    may("filter", Type::Object),
-    may("nameOnly", Type::Bool),
-    may("authorizedCollections", Type::Bool),
-    may("authorizedDatabases", Type::Bool),
-];
+const LISTING: &[Field] =
+    &[may("filter", Type::Object), may("nameOnly", Type::StrictBool), may("authorizedCollections", Type::StrictBool)];
+/// Unlike the names of collections, `nameOnly` may be a number here.
+const DATABASE_LISTING: &[Field] =
+    &[may("filter", Type::Object), may("nameOnly", Type::Bool), may("authorizedDatabases", Type::StrictBool)];
 const ONLY_FIND: &[Field] = &[must("find", Type::Object)];
 const SCALE: Field = may("scale", Type::Integer);
 const TO: &[Field] = &[must("to", Type::String)];
@@ -134,28 +152,29 @@ const HELLO: &[Field] = &[
 
 commands! {
     // Documents.
-    "insert" writes of_collection(String) INSERT_COMMAND => [INSERT_MANY] write::insert, "insert documents";
-    "update" writes of_collection(String) UPDATE_COMMAND
+    "insert" modifies of_collection(String) INSERT_COMMAND => [INSERT_MANY] write::insert, "insert documents";
+    "update" modifies of_collection(String) UPDATE_COMMAND
         => [UPDATE_ONE UPDATE_MANY REPLACE_ONE SET_SETTING START_BALANCER STOP_BALANCER ENABLE_BALANCING DISABLE_BALANCING]
         write::update, "update documents";
-    "delete" writes of_collection(String) DELETE_COMMAND
+    "delete" modifies of_collection(String) DELETE_COMMAND
         => [DELETE_ONE DELETE_MANY] write::delete, "delete documents";
-    "bulkWrite" writes admin(Any) BULK_WRITE_COMMAND
+    "bulkWrite" modifies admin(Any) BULK_WRITE_COMMAND
         => [INSERT_MANY UPDATE_ONE UPDATE_MANY REPLACE_ONE DELETE_ONE DELETE_MANY] bulk_write::bulk_write,
         "insert, update and delete documents of several collections";
-    "find" reads of_collection(String) FIND_COMMAND => [FIND] find::find, "query for documents";
-    "getMore" reads command(Integer) &[&[must("collection", Type::String), may("batchSize", Type::Count)]]
+    "find" queries of_collection(String) FIND_COMMAND => [FIND] find::find, "query for documents";
+    "getMore" reads command(Long)
+        &[&[must("collection", Type::String), may("batchSize", Type::Count), may("term", Type::Long)]]
         => [] find::get_more, "retrieve more results from an existing cursor";
     "killCursors" reads of_collection(String) &[&[must("cursors", Type::Array)]]
         => [] find::kill_cursors, "kill a list of cursor ids";
-    "aggregate" reads command(Any) AGGREGATE_COMMAND
+    "aggregate" aggregates command(Any) AGGREGATE_COMMAND
         => [AGGREGATE; AGGREGATE_CONFLICTS] aggregate::aggregate, "run a pipeline over a collection";
-    "count" reads of_collection(String) COUNT_COMMAND => [COUNT] documents::count, "count documents";
-    "distinct" reads of_collection(String) DISTINCT_COMMAND
+    "count" queries of_collection(String) COUNT_COMMAND => [COUNT] documents::count, "count documents";
+    "distinct" queries of_collection(String) DISTINCT_COMMAND
         => [DISTINCT] documents::distinct, "return the distinct values of a field";
-    "findAndModify" | "findandmodify" writes of_collection(String) FIND_AND_MODIFY_COMMAND
+    "findAndModify" | "findandmodify" modifies of_collection(String) FIND_AND_MODIFY_COMMAND
         => [FIND_AND_MODIFY; FIND_AND_MODIFY_CONFLICTS] documents::find_and_modify, "change or delete one document, and return it";
-    "explain" reads command(Object) &[&[may("verbosity", Type::String)]]
+    "explain" queries command(Object) &[&[may("verbosity", Type::String)]]
         => [EXPLAIN] explain::explain, "show which shards a command would use, and why";
     // Collections, indexes, databases.
     "create" writes of_collection(String) CREATE_COMMAND
@@ -177,7 +196,7 @@ commands! {
     "dropSearchIndex" reads of_collection(String) SEARCH_INDEX => [] cluster::refused, SEARCH;
     "listCollections" reads command(Any) &[LISTING, CURSOR]
         => [] collections::list_collections, "list the collections of a database";
-    "listDatabases" reads admin(Any) &[LISTING, CURSOR] => [] collections::list_databases, "list databases";
+    "listDatabases" reads admin(Any) &[DATABASE_LISTING, CURSOR] => [] collections::list_databases, "list databases";
     "collStats" | "collstats" reads of_collection(String) &[&[SCALE, may("verbose", Type::Bool)]]
         => [] collections::coll_stats, "report the size of a collection";
     "dbStats" | "dbstats" reads command(Any) &[&[SCALE, may("freeStorage", Type::Integer)]]
@@ -204,6 +223,13 @@ commands! {
         => [] server::current_op, "list the running statements";
     "killOp" writes admin(Any) &[&[must("op", Type::Any)]] => [] server::kill_op, "cancel a statement";
     "top" reads admin(Any) NONE => [] cluster::refused, "MongoDB's routers have no command top: docshard.index_usage and pg_stat_statements count accesses";
+    // Sessions.
+    "startSession" reads command(Any) &[ANY_OTHER] => [] sessions::start, "begin a session";
+    "refreshSessions" reads command(Array) &[ANY_OTHER] => [] sessions::named, "keep sessions from being forgotten";
+    "endSessions" reads command(Array) &[ANY_OTHER] => [] sessions::named, "end sessions";
+    "killSessions" reads command(Array) &[ANY_OTHER] => [] sessions::named, "end sessions, and abort their transactions";
+    "killAllSessions" reads command(Array) &[ANY_OTHER] => [] sessions::of_users, "end the sessions of users";
+    "killAllSessionsByPattern" reads command(Array) &[ANY_OTHER] => [] sessions::by_pattern, "end the sessions that match a pattern";
     // Users and roles.
     "createUser" writes command(String) USER => [GRANT_ACCESS] users::create_user, "create a user";
     "updateUser" writes command(String) USER => [GRANT_ACCESS REVOKE_ACCESS] users::update_user, "change a user's password or roles";

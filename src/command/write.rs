@@ -123,7 +123,7 @@ pub fn delete(request: &Request<'_>) -> Result<Reply> {
     let (namespace, batch) = batch(request, "deletes")?;
     let form = ("delete.deletes", table::DELETE_ELEMENT);
     let operations = operations(request, batch, form, |delete| {
-        if delete.truncated("limit") == Some(0) { &table::DELETE_MANY } else { &table::DELETE_ONE }
+        if delete.safe_integer("limit") == Some(0) { &table::DELETE_MANY } else { &table::DELETE_ONE }
     })?;
     let variables = request.fields.get("let");
     let mut deleted = 0;

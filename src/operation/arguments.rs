@@ -29,8 +29,10 @@ pub enum Type {
     StrictBool,
     /// an integral number
     Integer,
-    /// a number that is not negative; a fraction is cut off
+    /// a number that is not negative; its fraction is ignored
     Count,
+    /// an integer, and not a double or decimal of the same value; commands do not tell a long that fits 32 bits from an int
+    Long,
     /// an object; in option documents the argument's own parser checks that
     Object,
     /// an object, in every form
@@ -43,6 +45,8 @@ pub enum Type {
     StringOrObject,
     /// a timestamp
     Timestamp,
+    /// binary data of the subtype of UUIDs, of any length
+    Uuid,
 }
 
 impl Type {
@@ -54,11 +58,13 @@ impl Type {
             Type::Bool => json.is_boolean() || number(json).is_some(),
             Type::StrictBool => json.is_boolean(),
             Type::Integer | Type::Count => number(json).is_some(),
+            Type::Long => matches!(number(json), Some(Number::Int(..))),
             Type::Object | Type::Document => ext_json::document(json).is_some(),
             Type::Order => ext_json::document(json).is_some() || json.is_array(),
             Type::Array => json.is_array(),
             Type::StringOrObject => json.is_string() || ext_json::ordered(json).is_some(),
             Type::Timestamp => matches!(ext_json::from_json(json), Ok(Value::Timestamp(..))),
+            Type::Uuid => matches!(ext_json::from_json(json), Ok(Value::Binary(4, _))),
         }
     }
 
@@ -68,10 +74,12 @@ impl Type {
             Type::String | Type::Secret | Type::Choice(_) => "'string'",
             Type::Bool | Type::StrictBool => "'bool'",
             Type::Integer | Type::Count => "'[int, long, double, decimal]'",
+            Type::Long => "'long'",
             Type::Object | Type::Document | Type::Order => "'object'",
             Type::Array => "'array'",
             Type::StringOrObject => "'[string, object]'",
             Type::Timestamp => "'timestamp'",
+            Type::Uuid => "'binData'",
         }
     }
 }
@@ -294,22 +302,27 @@ impl<'a> Arguments<'a> {
     }
 
     /// Returns `maxTimeMS`; None: no limit.
+    ///
+    /// # Errors
+    /// `FailedToParse` for a number that is no integer, `BadValue` for one out of range.
     pub fn max_time_ms(&self) -> Result<Option<i64>> {
-        match self.integer("maxTimeMS")? {
-            None | Some(0) => Ok(None),
+        let Some(given) = self.get("maxTimeMS") else { return Ok(None) };
+        match number(given).and_then(|number| number.as_i64()) {
+            None => Err(error!(Kind::FailedToParse, "maxTimeMS must be an integer, not {given}")),
+            Some(0) => Ok(None),
             Some(n) if (0..=i64::from(i32::MAX)).contains(&n) => Ok(Some(n)),
             Some(n) => Err(error!(Kind::BadValue, "{n} value for maxTimeMS is out of range [0, {}]", i32::MAX)),
         }
     }
 
-    /// Returns a number without its fraction.
-    pub fn truncated(&self, argument: &str) -> Option<i64> {
-        self.get(argument).and_then(number).map(|number| number.to_i64_truncated())
+    /// Returns a number as MongoDB's safe integer: see [`Number::to_i64_rounded`].
+    pub fn safe_integer(&self, argument: &str) -> Option<i64> {
+        self.get(argument).and_then(number).map(|number| number.to_i64_rounded())
     }
 
-    /// Returns a number without its fraction; an error if it is negative.
+    /// Returns a number as a safe integer; an error if it is negative.
     pub fn count(&self, argument: &str) -> Result<Option<u64>> {
-        let Some(n) = self.truncated(argument) else { return Ok(None) };
+        let Some(n) = self.safe_integer(argument) else { return Ok(None) };
         u64::try_from(n).map(Some).map_err(|_| {
             let message = match self.form {
                 Form::Command(_) => format!("BSON field '{argument}' value must be >= 0, actual value '{n}'"),

@@ -25,7 +25,7 @@ pub fn create(ns: &str, options: &Arguments<'_>) -> Result<Json> {
     check_may_change()?;
     let collation = options.get("collation").map(Collator::parse).transpose()?.flatten();
     match options.text("viewOn") {
-        Some(view_on) => views::create(ns, view_on, stages(options)?.unwrap_or_default(), collation)?,
+        Some(view_on) => views::create(ns, view_on, &stages(options)?.unwrap_or_default(), collation)?,
         None => {
             let collation = collation.as_ref();
             let validation = validation::of_options(ns, given_validation(options), collation)?;
@@ -41,11 +41,11 @@ fn given_validation(options: &Arguments<'_>) -> Map<String, Json> {
     given.collect()
 }
 
-/// The stages of a view.
-fn stages<'a>(options: &Arguments<'a>) -> Result<Option<&'a [Json]>> {
+/// The stages of a view. Null among them is left out, as MongoDB does.
+fn stages(options: &Arguments<'_>) -> Result<Option<Vec<Json>>> {
     match options.get("pipeline") {
         None => Ok(None),
-        Some(Json::Array(stages)) => Ok(Some(stages)),
+        Some(Json::Array(stages)) => Ok(Some(stages.iter().filter(|stage| !stage.is_null()).cloned().collect())),
         Some(other) => Err(error!(Kind::TypeMismatch, "the pipeline must be an array, not {other}")),
     }
 }
@@ -57,7 +57,7 @@ pub fn rename(from: &str, to: &str, options: &Arguments<'_>) -> Result<Json> {
 }
 
 /// Changes an index: `{name or keyPattern, hidden, expireAfterSeconds}`. Returns the old and the new value of each property that
-/// changed, as MongoDB does.
+/// changed, and of the time if one was given, as MongoDB does.
 fn modify_index(ns: &str, given: &Json) -> Result<Json> {
     let given = Arguments::parse(given, Form::Command("collMod.index"), INDEX_CHANGE)?;
     given.check_conflicts(INDEX_CHANGE_CONFLICTS)?;
@@ -66,20 +66,22 @@ fn modify_index(ns: &str, given: &Json) -> Result<Json> {
         (None, keys) => Which::Keys(keys.unwrap_or(&Json::Null)),
     };
     let hidden = given.get("hidden").map(|_| given.flag("hidden"));
-    let wanted = IndexChange { hidden, expire_after_s: given.truncated("expireAfterSeconds") };
+    // Unlike a new index, a changed one takes any large time.
+    let seconds = given.safe_integer("expireAfterSeconds").map(|seconds| seconds.min(i32::MAX.into()));
+    let wanted = IndexChange { hidden, expire_after_s: seconds };
     if wanted.hidden.is_none() && wanted.expire_after_s.is_none() {
         bail!(Kind::InvalidOptions, "no expireAfterSeconds, hidden, unique, or prepareUnique field");
     }
     let changed = index_changes::change(ns, which, wanted)?;
     let mut answer = json!({});
-    let mut show = |name: &str, before: Json, after: Json| {
-        if before != after {
+    let mut show = |name: &str, is_wanted: bool, before: Json, after: Json| {
+        if before != after || is_wanted {
             answer[format!("{name}_old")] = before;
             answer[format!("{name}_new")] = after;
         }
     };
-    show("expireAfterSeconds", changed.expire_after_s.0.into(), changed.expire_after_s.1.into());
-    show("hidden", changed.hidden.0.into(), changed.hidden.1.into());
+    show("expireAfterSeconds", seconds.is_some(), changed.expire_after_s.0.into(), changed.expire_after_s.1.into());
+    show("hidden", false, changed.hidden.0.into(), changed.hidden.1.into());
     if let Json::Object(fields) = &mut answer {
         fields.retain(|_, value| !value.is_null());
     }
@@ -125,7 +127,7 @@ pub fn modify(ns: &str, options: &Arguments<'_>) -> Result<Json> {
         validation::change(ns, validating)?;
     }
     if view_on.is_some() || stages.is_some() {
-        views::modify(ns, view_on, stages)?;
+        views::modify(ns, view_on, stages.as_deref())?;
     }
     Ok(json!({"ok": 1}))
 }
@@ -156,7 +158,7 @@ pub fn index_options<'a>(ns: &str, given: &Arguments<'a>) -> Result<IndexOptions
         name: given.text("name"),
         unique: given.flag("unique"),
         hidden: given.flag("hidden"),
-        expire_after_s: given.truncated("expireAfterSeconds"),
+        expire_after_s: given.safe_integer("expireAfterSeconds"),
         sparse: given.flag("sparse"),
         partial: partial.map(|json| Partial::parse(json, collation.as_deref())).transpose()?.map(Rc::new),
         collation,

@@ -6,12 +6,13 @@ use crate::pg::error::Result;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::values::document::ext_json;
 use docshard_core::values::document::number::Number;
+use docshard_core::values::document::value::Value;
 use serde_json::Value as Json;
 
 const READ_CONCERN: Fields = &[&[
     may("level", Type::Choice(&["local", "available", "majority", "linearizable", "snapshot"])),
-    may("afterClusterTime", Type::Timestamp),
-    may("atClusterTime", Type::Timestamp),
+    may("afterClusterTime", Type::Timestamp).never_null(),
+    may("atClusterTime", Type::Timestamp).never_null(),
     may("afterOpTime", Type::Object),
     may("provenance", PROVENANCE),
 ]];
@@ -54,6 +55,10 @@ pub fn check(arguments: &Arguments<'_>) -> Result<()> {
     of("readConcern", READ_CONCERN)?;
     if arguments.get("readConcern").is_some_and(|concern| concern.get("atClusterTime").is_some()) {
         bail!(Kind::InvalidOptions, "readConcern.atClusterTime is not supported: a command reads the present");
+    }
+    let after = arguments.get("readConcern").and_then(|concern| concern.get("afterClusterTime"));
+    if after.is_some_and(|time| matches!(ext_json::from_json(time), Ok(Value::Timestamp(0, 0)))) {
+        bail!(Kind::InvalidOptions, "readConcern.afterClusterTime cannot be a null timestamp");
     }
     of("$readPreference", READ_PREFERENCE)?;
     of("writeConcern", WRITE_CONCERN)?;

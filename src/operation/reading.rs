@@ -47,7 +47,7 @@ pub fn find_options(namespace: &str, arguments: &Arguments<'_>) -> Result<FindOp
         projection: projection.filter(|_| parsed.is_some_and(|parsed| !parsed.is_identity())).map(Json::to_string),
         environment,
         skip: arguments.count("skip")?.unwrap_or(0),
-        limit: arguments.truncated("limit").map(i64::unsigned_abs).filter(|limit| *limit > 0),
+        limit: arguments.safe_integer("limit").map(i64::unsigned_abs).filter(|limit| *limit > 0),
         hint: shared.hint.cloned(),
         bounds: Bounds::parse(arguments.get("min"), arguments.get("max"))?,
         allow_partial: arguments.flag("allowPartialResults"),
@@ -111,7 +111,7 @@ pub fn find_stages(filter: Specification<'_>, arguments: &Arguments<'_>) -> Resu
     if let Some(option) = ["min", "max"].into_iter().find(|option| arguments.get(option).is_some()) {
         bail!(Kind::InvalidPipelineOperator, "the option {option} is not supported on a view");
     }
-    let limit = arguments.truncated("limit").map(i64::unsigned_abs).filter(|limit| *limit > 0);
+    let limit = arguments.safe_integer("limit").map(i64::unsigned_abs).filter(|limit| *limit > 0);
     let given = |name| arguments.get(name).filter(|json| !is_empty(json)).cloned();
     let mut stages = match_stage(filter)?;
     stages.extend(given("sort").map(|sort| json!({"$sort": sort})));
@@ -519,7 +519,9 @@ impl Collections for InnerPipelines {
 /// field's path.
 pub fn distinct_stages(field: &str, filter: Specification<'_>) -> Result<Vec<Json>> {
     let mut stages = match_stage(filter)?;
-    stages.extend(field.split('.').next().map(|name| json!({"$project": {"_id": 0, (name): 1}})));
+    // A projection cannot name a field whose name is empty.
+    let name = field.split('.').next().filter(|name| !name.is_empty());
+    stages.extend(name.map(|name| json!({"$project": {"_id": 0, (name): 1}})));
     Ok(stages)
 }
 

@@ -74,17 +74,26 @@ pub const FIND_COMMAND: Fields = &[
         may("showRecordId", Bool).refused(),
     ],
 ];
-/// Unlike other numbers of commands, the limit must be an integer and may be negative.
+/// Unlike other numbers of commands, the limit must be an integer and may be negative. `fields` means nothing.
 pub const COUNT_COMMAND: Fields =
-    &[&[may("query", Object).means("filter"), may("limit", Any), may("skip", Count), may("fields", Object)], CHOICE];
+    &[&[may("query", Object).means("filter"), may("limit", Any), may("skip", Count), may("fields", Any)], CHOICE];
 pub const DISTINCT_COMMAND: Fields = &[&[must("key", String), may("query", Object).means("filter")], CHOICE];
 
 /// True: the validator does not check the documents that the operation writes. Only roles that may change validators may set it.
 pub const BYPASS: Field = may("bypassDocumentValidation", Bool);
 const BYPASSING: &[Field] = &[BYPASS];
 const AGGREGATING: &[Field] = &[may("allowDiskUse", Bool).or_true(), BYPASS];
-pub const AGGREGATE_COMMAND: Fields =
-    &[&[must("pipeline", Array).never_null(), may("cursor", Object), may("explain", Bool)], AGGREGATING, CHOICE, LET];
+pub const AGGREGATE_COMMAND: Fields = &[
+    &[
+        must("pipeline", Array).never_null(),
+        may("cursor", Object).never_null(),
+        may("explain", StrictBool).never_null(),
+        may("allowDiskUse", StrictBool).or_true().never_null(),
+    ],
+    BYPASSING,
+    CHOICE,
+    LET,
+];
 pub const AGGREGATE_CONFLICTS: &[Conflict] = &[Conflict::All(
     &[Missing("cursor"), False("explain")],
     Kind::FailedToParse,
@@ -311,7 +320,7 @@ pub const INDEX_CHANGE_CONFLICTS: &[Conflict] = &[
         "Must specify either index name or key pattern.",
     ),
 ];
-pub const RENAME_COMMAND: Fields = &[&[must("to", String), may("dropTarget", Any), may("stayTemp", Bool)]];
+pub const RENAME_COMMAND: Fields = &[&[must("to", String), may("dropTarget", Any), may("stayTemp", StrictBool)]];
 
 const KEY: &[Field] = &[may("key", Order)];
 const INDEX: &[Field] =

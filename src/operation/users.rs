@@ -145,7 +145,7 @@ pub fn name_and_db<'a>(json: &'a Json, field: &str, db: &'a str) -> Result<(&'a 
 }
 
 /// Whether a role of PostgreSQL may log in; None if there is none of that name.
-fn exists(name: &str) -> Result<Option<bool>> {
+pub fn exists(name: &str) -> Result<Option<bool>> {
     let sql = "SELECT rolcanlogin FROM pg_catalog.pg_roles WHERE rolname = $1::pg_catalog.text::pg_catalog.name \
                AND pg_catalog.octet_length($1) < 64";
     Ok(spi::query(sql, &[Param::Text(name)])?.first().map(|row| row.bool(0)))

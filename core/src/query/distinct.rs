@@ -18,12 +18,16 @@ pub struct Distinct {
 }
 
 impl Distinct {
-    /// Checks the field's dotted path. Strings are compared under the environment's collation.
+    /// Checks the field's dotted path. Unlike other paths, it may be empty, or have empty components. Strings are compared under the
+    /// environment's collation.
     ///
     /// # Errors
-    /// Those of field paths: an empty path, empty components, components that start with `$`.
+    /// Those of field paths, such as for components that start with `$`.
     pub fn parse(path: &str, environment: &Environment) -> Result<Distinct> {
-        path::check_field_path(path)?;
+        let named: Vec<&str> = path.split('.').filter(|name| !name.is_empty()).collect();
+        if !named.is_empty() {
+            path::check_field_path(&named.join("."))?;
+        }
         Ok(Distinct { path: path.to_owned(), collator: environment.collator().cloned() })
     }
 

@@ -4,6 +4,7 @@ use super::names;
 use crate::cluster::chunk_map::{ChunkMap, ShardId};
 use crate::error::{Kind, Result, bail, error};
 use crate::query::index::{IndexKeys, Partial};
+use crate::query::specification;
 use crate::query::validator::{COLLATION, LEVEL, OFF, VALIDATOR, Validator};
 use crate::values::collation::Collator;
 use crate::values::document::ext_json;
@@ -70,6 +71,36 @@ impl Index {
     /// The filter of its `partialFilterExpression`, as text.
     pub fn partial_filter(&self) -> Option<&str> {
         self.partial.as_deref().filter(|_| !self.sparse).map(|partial| partial.expression.as_str())
+    }
+
+    /// The index's definition, as `listIndexes` and `$indexStats` show it.
+    ///
+    /// # Errors
+    /// None, as the catalog's texts are JSON.
+    pub fn shown(&self) -> Result<Json> {
+        let mut shown = json!({"v": 2, "key": specification::parse(&self.keys_json)?, "name": self.name});
+        if self.unique {
+            shown["unique"] = true.into();
+        }
+        if self.hidden {
+            shown["hidden"] = true.into();
+        }
+        if self.sparse {
+            shown["sparse"] = true.into();
+        }
+        if let Some(filter) = self.partial_filter() {
+            shown["partialFilterExpression"] = specification::parse(filter)?;
+        }
+        if let Some(projection) = &self.wildcard_projection {
+            shown["wildcardProjection"] = projection.clone();
+        }
+        if let Some(collator) = self.collation() {
+            shown["collation"] = collator.definition().clone();
+        }
+        if let Some(seconds) = self.expire_after_s {
+            shown["expireAfterSeconds"] = seconds.into();
+        }
+        Ok(shown)
     }
 }
 

@@ -99,6 +99,10 @@ impl Collator {
         let numeric = boolean(fields, "numericOrdering")? == Some(true);
         let numeric_ordering = if numeric { CollationNumericOrdering::True } else { CollationNumericOrdering::False };
         let normalization = boolean(fields, "normalization")?.unwrap_or(false);
+        // Unlike other fields, it is not missing if it is null.
+        if fields.get("backwards").is_some_and(Json::is_null) {
+            return Err(mismatch("collation.backwards", &Json::Null, "bool"));
+        }
         let backwards = boolean(fields, "backwards")? == Some(true);
         let version = string(fields, "version")?;
         if locale == "simple" {
@@ -248,7 +252,7 @@ fn options(fields: &Map<String, Json>) -> Result<(CollatorOptions, i64)> {
     let strength = match fields.get("strength") {
         None | Some(Json::Null) => 3,
         Some(json) => match ext_json::from_json(json)? {
-            Value::Number(number) => number.to_i64_truncated(),
+            Value::Number(number) => number.to_i64_rounded(),
             _ => return Err(mismatch("collation.strength", json, "number")),
         },
     };
@@ -279,7 +283,7 @@ fn options(fields: &Map<String, Json>) -> Result<(CollatorOptions, i64)> {
 
 fn string<'a>(fields: &'a Map<String, Json>, name: &str) -> Result<Option<&'a str>> {
     match fields.get(name) {
-        None => Ok(None),
+        None | Some(Json::Null) => Ok(None),
         Some(Json::String(value)) => Ok(Some(value)),
         Some(other) => Err(mismatch(&format!("collation.{name}"), other, "string")),
     }
@@ -287,7 +291,7 @@ fn string<'a>(fields: &'a Map<String, Json>, name: &str) -> Result<Option<&'a st
 
 fn boolean(fields: &Map<String, Json>, name: &str) -> Result<Option<bool>> {
     match fields.get(name) {
-        None => Ok(None),
+        None | Some(Json::Null) => Ok(None),
         Some(Json::Bool(value)) => Ok(Some(*value)),
         Some(other) => Err(mismatch(&format!("collation.{name}"), other, "bool")),
     }
@@ -408,6 +412,7 @@ mod tests {
         assert_eq!(brief, collator(brief.definition().clone()));
         assert_eq!(brief, collator(json!({"strength": 2.0, "locale": "en", "caseFirst": "off"})));
         assert_ne!(brief, collator(json!({"locale": "en"})));
+        assert_eq!(brief, collator(json!({"locale": "en", "strength": 2, "caseLevel": null, "alternate": null})));
         for json in [
             json!({"locale": "fr_CA", "strength": 1, "version": "57.1"}),
             json!({"locale": "en", "caseFirst": "lower", "strength": 1, "caseLevel": true}),
@@ -429,6 +434,7 @@ mod tests {
             (json!({"locale": "en", "strength": 6}), 2),
             (json!({"locale": "en", "caseFirst": "bad"}), 2),
             (json!({"locale": "en", "backwards": "0"}), 14),
+            (json!({"locale": "en", "backwards": null}), 14),
             (json!({"locale": "en", "hot": 1}), 40415),
             (json!({"locale": "en", "backwards": true}), 238),
             (json!({"locale": "en", "backwards": true, "strength": 1}), 2),

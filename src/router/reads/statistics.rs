@@ -65,9 +65,7 @@ fn local_time() -> Json {
 }
 
 fn of_indexes(namespace: &str) -> Result<Vec<Json>> {
-    if cache::find(namespace)?.is_none() {
-        return Ok(Vec::new());
-    }
+    let Some(collection) = cache::find(namespace)? else { return Ok(Vec::new()) };
     let describe = |index: index_stats::IndexStats| {
         let key: Json = serde_json::from_str(&index.keys_json).unwrap_or_default();
         let mut accesses = json!({"ops": {"$numberLong": index.accesses.to_string()}});
@@ -75,8 +73,13 @@ fn of_indexes(namespace: &str) -> Result<Vec<Json>> {
             let millis = (since + EPOCH_US) / 1000;
             accesses["since"] = json!({"$date": {"$numberLong": millis.to_string()}});
         }
-        let spec = json!({"v": 2, "key": key, "name": index.name});
-        json!({"name": index.name, "key": key, "accesses": accesses, "shard": index.shard, "spec": spec, "size": index.bytes})
+        let spec = match collection.indexes.iter().find(|own| own.name == index.name) {
+            Some(own) => own.shown()?,
+            None => json!({"v": 2, "key": key, "name": index.name}),
+        };
+        Ok(json!({
+            "name": index.name, "key": key, "accesses": accesses, "shard": index.shard, "spec": spec, "size": index.bytes,
+        }))
     };
-    Ok(index_stats::of(namespace)?.into_iter().map(describe).collect())
+    index_stats::of(namespace)?.into_iter().map(describe).collect()
 }

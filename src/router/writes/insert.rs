@@ -11,6 +11,7 @@ use crate::router::dispatch::feed::Feed;
 use crate::router::dispatch::reading;
 use crate::router::dispatch::writing::{self, LockRange, Written};
 use crate::router::fresh_map::with_fresh_map;
+use crate::router::session;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::validator;
@@ -29,6 +30,7 @@ use docshard_core::values::key::encode::encode;
 use docshard_core::values::key::{KeyRange, KeyRanges, MAX_KEY_BYTES};
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Size limits of a batch: large enough to make the round trip cheap, small enough to keep memory flat.
 const BATCH_DOCUMENTS: usize = 2000;
@@ -41,34 +43,54 @@ const FEED_BYTES: usize = 32 * 1024 * 1024;
 const FIRST_PIECE_BYTES: usize = 32 * 1024;
 const PIECE_BYTES: usize = 256 * 1024;
 
+/// The present time as a timestamp. No two calls in one process return the same.
+fn timestamp() -> (u32, u32) {
+    static ORDINAL: AtomicU32 = AtomicU32::new(0);
+    let seconds = u32::try_from(session::now() / 1000).unwrap_or(u32::MAX);
+    (seconds, ORDINAL.fetch_add(1, Ordering::Relaxed).saturating_add(1))
+}
+
 /// A document that is ready to be stored, independent of the chunk map.
 #[derive(Debug)]
 pub struct Storable {
     pub bytes: Vec<u8>,
     pub id: Value,
-    /// the client has given the `_id`
-    has_given_id: bool,
+    /// each attempt to insert it makes the same document: nothing in it was generated
+    is_repeatable: bool,
     id_key: Vec<u8>,
 }
 
 impl Storable {
-    /// Normalizes a client's document and gives it an `_id` if it has none.
+    /// Normalizes a new document, and gives it an `_id` if it has none, and times for its empty timestamps.
     pub fn new(bytes: &[u8]) -> Result<Self> {
+        Self::of(bytes, true)
+    }
+
+    /// Takes a document that is stored already, as it is.
+    pub fn of_stored(bytes: &[u8]) -> Result<Self> {
+        Self::of(bytes, false)
+    }
+
+    fn of(bytes: &[u8], is_new: bool) -> Result<Self> {
         let document =
             raw::document(bytes).ok_or_else(|| error!(Kind::TypeMismatch, "a document must be a JSON object"))?;
-        let mut has_given_id = true;
+        let mut is_repeatable = true;
         let stored = normalise::for_insert(document, || {
-            has_given_id = false;
+            is_repeatable = false;
             bson::oid::ObjectId::new().bytes()
         })?;
-        let bytes = stored.bytes.into_owned();
+        let mut bytes = stored.bytes.into_owned();
+        let object = raw::document(&bytes).ok_or_else(|| error!(Kind::InternalError, "a document was lost"))?;
+        if is_new && let Some(timed) = normalise::with_times(object, timestamp)? {
+            (bytes, is_repeatable) = (timed, false);
+        }
         let object = raw::document(&bytes).ok_or_else(|| error!(Kind::InternalError, "a document was lost"))?;
         let id = object.get("_id").ok_or_else(|| error!(Kind::InvalidIdField, "document must have an _id"))?;
         let element = Element::of(id);
         let mut id_key = Vec::with_capacity(16);
         encode(&element, &mut id_key);
         let id = Value::from_element(&element);
-        Ok(Self { bytes, id, has_given_id, id_key })
+        Ok(Self { bytes, id, is_repeatable, id_key })
     }
 
     fn parts<'a>(&'a self, skey: &'a [u8]) -> [&'a [u8]; 3] {
@@ -80,9 +102,9 @@ impl Storable {
     }
 
     /// The home of a numbered insert that begins with this document. It is the same for each attempt, so it must not depend on an `_id`
-    /// that the client has not given: each attempt makes another one.
+    /// or a time that is generated: each attempt makes another one.
     fn home(&self, collection: &Collection) -> Result<Vec<u8>> {
-        if self.has_given_id { self.shard_key(collection) } else { Ok(Vec::new()) }
+        if self.is_repeatable { self.shard_key(collection) } else { Ok(Vec::new()) }
     }
 
     pub fn shard_key(&self, collection: &Collection) -> Result<Vec<u8>> {
@@ -210,7 +232,7 @@ fn insert_from(collection: &Collection, sole: bool, incoming: &mut Incoming<'_>,
 pub fn claim(namespace: &str, documents: &[Storable]) -> Result<()> {
     match documents {
         [] => Ok(()),
-        [document] if document.has_given_id && once::may_claim_by_itself() => Ok(()),
+        [document] if document.is_repeatable && once::may_claim_by_itself() => Ok(()),
         [first, ..] => once::claim_at(namespace, true, |collection| first.home(collection)),
     }
 }

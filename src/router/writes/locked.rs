@@ -196,7 +196,7 @@ pub fn finish(
 
 /// Inserts a document, which this transaction has locked, under its new shard key and deletes it under the old one.
 fn relocate(collection: &Collection, old: &Destination, skey: Vec<u8>, id: Vec<u8>, document: &[u8]) -> Result<()> {
-    let document = Storable::new(document)?;
+    let document = Storable::of_stored(document)?;
     if !insert::insert_if_absent(collection, &document)? {
         return Err(duplicate::of_id(&collection.namespace, &document.id));
     }

@@ -186,7 +186,7 @@ fn first_candidate<'a>(search: Search<'a>, sort: &(Sort, String)) -> Result<Opti
     };
     let plan = plan::find(&search, &options, Allowed::Planned)?;
     let Some(row) = execute::merged(collection, &plan)?.next_row()? else { return Ok(None) };
-    let found = Storable::new(row.document(0)?.unwrap_or_default())?;
+    let found = Storable::of_stored(row.document(0)?.unwrap_or_default())?;
     let skey = found.shard_key(collection)?;
     // If columns are in the order of the sort, the keys already confirm the position.
     let place =

@@ -236,11 +236,22 @@ def rules():
 def ends():
     started = run("startSession", 1, database="admin")
     assert started["timeoutMinutes"] == 30 and len(started["id"]["id"]) == 16
-    for command, sessions in (("endSessions", True), ("killSessions", True), ("killSessions", False), ("killAllSessions", False)):
+    for command, wrap in (
+        ("endSessions", lambda one: [one]),
+        ("killSessions", lambda one: [one, None]),
+        ("killSessions", lambda one: []),
+        ("killAllSessions", lambda one: []),
+        ("killAllSessionsByPattern", lambda one: [{}]),
+        ("killAllSessionsByPattern", lambda one: [{"lsid": one}]),
+    ):
         one = lsid()
         insert(one, 1, "lost")
         run("refreshSessions", [one], database="admin")
-        run(command, [one] if sessions else [], database="admin")
+        # A router refuses fields before anything is ended, and the transaction goes on.
+        assert failure(lambda: run(command, wrap(one), database="admin", maxTimeMS=1.5)) == (9, [])
+        assert failure(lambda: run(command, wrap(one), database="admin", writeConcern={"w": 1})) == (72, [])
+        insert(one, 1, "still", start=False)
+        run(command, wrap(one), database="admin", comment="x")
         assert failure(lambda: end("commitTransaction", one, 1)) == (251, [])
     # A driver that is closed ends its sessions.
     leaving = connect()

@@ -5,6 +5,7 @@ use crate::values::document::element::Element;
 use crate::values::document::number::Number;
 use crate::values::document::raw::RawValue;
 use crate::values::document::value::Value;
+use std::borrow::Cow;
 
 /// A condition on bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +17,9 @@ pub(super) struct Bits {
     /// true for all bits, false for at least one
     all: bool,
 }
+
+/// BSON's subtype of binary data that has its length twice.
+const OLD_BINARY: u8 = 2;
 
 /// The sign bit of an integer; all further bits are equal to it.
 const SIGN: u32 = 63;
@@ -36,7 +40,10 @@ impl Bits {
                 }
                 (0..SIGN).filter(|bit| mask >> bit & 1 == 1).collect()
             }
-            Value::Binary(_, bytes) => (0..bytes.len() as u32 * 8).filter(|bit| bit_of_bytes(bytes, *bit)).collect(),
+            Value::Binary(subtype, bytes) => {
+                let bytes = content(*subtype, bytes);
+                (0..bytes.len() as u32 * 8).filter(|bit| bit_of_bytes(&bytes, *bit)).collect()
+            }
             other => bail!(
                 Kind::BadValue,
                 "{name} takes an Array, a number, or a BinData but received: {}",
@@ -55,7 +62,10 @@ impl Bits {
             Element::Number(number) => {
                 integer(&number).is_some_and(|value| self.test(|bit| value >> bit.min(SIGN) & 1 == 1))
             }
-            Element::Binary(_, bytes) => self.test(|bit| bit_of_bytes(&bytes, bit)),
+            Element::Binary(subtype, bytes) => {
+                let bytes = content(subtype, &bytes);
+                self.test(|bit| bit_of_bytes(&bytes, bit))
+            }
             _ => false,
         }
     }
@@ -71,6 +81,14 @@ fn integer(number: &Number) -> Option<i64> {
     match number {
         Number::Decimal(decimal) => decimal.to_i64_rounded(),
         number => number.as_i64(),
+    }
+}
+
+/// The bytes of binary data as BSON has them: those of the old subtype 2 begin with their length.
+fn content(subtype: u8, bytes: &[u8]) -> Cow<'_, [u8]> {
+    match subtype {
+        OLD_BINARY => Cow::Owned([&(bytes.len() as u32).to_le_bytes(), bytes].concat()),
+        _ => Cow::Borrowed(bytes),
     }
 }
 

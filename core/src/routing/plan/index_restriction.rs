@@ -13,6 +13,8 @@ use crate::routing::model::{Collection, Index};
 use crate::routing::names;
 use crate::routing::protocol::sql;
 use crate::routing::request::query::Query;
+use crate::values::document::ext_json;
+use crate::values::document::value::Value;
 use serde_json::Value as Json;
 use std::sync::Arc;
 
@@ -132,8 +134,12 @@ fn lacking<'a>(index: &'a Index, filter: &Filter) -> Option<&'a str> {
 }
 
 fn is_natural(hint: &Json) -> Result<bool> {
-    let Some(direction) = hint.as_object().and_then(|keys| keys.get("$natural")) else { return Ok(hint == "$natural") };
-    match direction.as_f64() {
+    let Some(direction) = hint.as_object().and_then(|keys| keys.get("$natural")) else { return Ok(false) };
+    let direction = match ext_json::from_json(direction) {
+        Ok(Value::Number(number)) => Some(number.to_f64()),
+        _ => None,
+    };
+    match direction {
         Some(1.0 | -1.0) if hint.as_object().is_some_and(|keys| keys.len() == 1) => Ok(true),
         _ => Err(error!(Kind::BadValue, "$natural hint may only accept 1 or -1, and no other field beside it")),
     }

@@ -55,6 +55,26 @@ pub fn for_insert<'a>(document: RawObject<'a>, new_id: impl FnOnce() -> [u8; 12]
     Ok(Stored { bytes, generated_id })
 }
 
+/// The stored document with times for the timestamps `(0, 0)` at its root, as MongoDB has them; None if there are none. `_id` keeps its value.
+/// `now` is called for each of them.
+///
+/// # Errors
+/// `BSONObjectTooLarge`, which does not occur for stored documents.
+pub fn with_times(document: RawObject<'_>, mut now: impl FnMut() -> (u32, u32)) -> Result<Option<Vec<u8>>> {
+    let is_empty = |value: RawValue<'_>| {
+        matches!(value, RawValue::Object(object) if object.dollar_name().is_some())
+            && matches!(Element::of(value), Element::Timestamp(0, 0))
+    };
+    let fields = document.iter().enumerate().filter(|(_, (name, value))| is_empty(*value) && *name != "_id");
+    let edits: Edits<'_> = fields
+        .map(|(position, _)| {
+            let (seconds, ordinal) = now();
+            (position, Part::Owned(Value::Timestamp(seconds, ordinal)))
+        })
+        .collect();
+    (!edits.is_empty()).then(|| write::document(&Part::Edited(document, edits))).transpose()
+}
+
 /// Checks a value, or a whole document, that a caller gives, and that becomes a part of a document.
 ///
 /// # Errors

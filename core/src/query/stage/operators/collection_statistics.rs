@@ -56,6 +56,8 @@ fn flags<const N: usize>(parser: &Parser<'_>, json: &Json, known: [&str; N]) -> 
 }
 
 pub(in crate::query::stage) fn list_cluster_catalog(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
+    let is_object = json.as_object().is_some_and(ext_json::is_document);
+    ensure!(is_object, 9_621_302, "The $listClusterCatalog stage specification must be an object");
     let [shards, tracked, balancing] = flags(parser, json, ["shards", "tracked", "balancingConfiguration"])?;
     Parser::one(CollectionStatistics(Statistics::Catalog(CatalogParts { shards, tracked, balancing })))
 }
@@ -112,7 +114,7 @@ fn scale(fields: &Map<String, Json>) -> Result<i64> {
     let Value::Number(number) = ext_json::from_json(scale)? else {
         bail!(Kind::TypeMismatch, "BSON field '$collStats.storageStats.scale' must be a number, but found: {scale}")
     };
-    let number = number.to_i64_truncated();
+    let number = number.to_i64_rounded();
     ensure!(number >= 1, Kind::BadValue, "BSON field 'scale' value must be >= 1, actual value '{scale}'");
-    Ok(number)
+    Ok(number.min(i32::MAX.into()))
 }
