@@ -1,11 +1,11 @@
 //! Completes a change of layout that a lost router has decided. The present router does not have the decision: it was restored from an
 //! older backup, or is a standby that lacks it.
 //!
-//! INVARIANT: shards commit their parts of the decision after the router, each at its own time. So the change was decided if one shard shows
-//! it: a recipient has a newer version of the copy than the catalog, or the donors have no table of the collection any more. Only the copy has
-//! the documents then, with all of them, because the recipients had stored them before. A donor may also lack its table because it was
-//! restored from before the collection: if no recipient has a newer version, an administrator decides. The change was not decided if *all* shards show that: while one of them does
-//! not answer, nothing is aborted and no copy is dropped.
+//! INVARIANT: shards commit their parts of the decision after the router, each at its own time. So the change was decided if one shard
+//! shows it: a recipient has a newer version of the copy than the catalog, or the donors have no table of the collection any more. Only the
+//! copy has the documents then, with all of them, because the recipients had stored them before. A donor may also lack its table because it
+//! was restored from before the collection: if no recipient has a newer version, an administrator decides. The change was not decided if
+//! *all* shards show that: while one of them does not answer, nothing is aborted and no copy is dropped.
 //!
 //! The router's own part of the copy gets the version of each attempt to decide after that attempt's documents. So it has all documents if it
 //! has the version that the shards got. If they show another one, or none, it may be older: then an administrator says whether it is

@@ -127,8 +127,8 @@ fn follow_shards(row: &Resharding, lost: &[ShardId]) -> Result<()> {
 /// INVARIANT: what is confirmed is what the shards show now. If recovery has asked something else, or nothing yet, that is an error.
 ///
 /// # Errors
-/// The question, if it is not the one that was asked; `ReshardCollectionCommitted` if the change has ended meanwhile; `IllegalOperation` if the shards show that the change is not decided; those of
-/// [`restored::complete`].
+/// The question, if it is not the one that was asked; `ReshardCollectionCommitted` if the change has ended meanwhile; `IllegalOperation` if the
+/// shards show that the change is not decided; those of [`restored::complete`].
 pub fn confirm(id: i64) -> Result<()> {
     lock::acquire(Tag::Coordinator(id), Mode::Exclusive);
     let row = resharding::get(id)?;
