@@ -183,7 +183,7 @@ mod tests {
     fn declared_statements_return_their_columns() {
         use crate::shard::here::call;
         use docshard_core::routing::protocol::Call;
-        use docshard_core::routing::protocol::node::{Ping, ProbeNode, ReadPrepared};
+        use docshard_core::routing::protocol::node::{Ping, ProbeNode, ReadAllPrepared, ReadPrepared};
         use docshard_core::routing::protocol::shard_tables::*;
         assert!(call(&ReadNode {}).unwrap().is_empty() && call(&HasLeftCluster {}).unwrap());
         let (cluster_id, epoch, router) = (7, 1, "a");
@@ -269,6 +269,7 @@ mod tests {
         assert_eq!(probe.identity(), crate::catalog::cluster::identity::identity());
         assert_eq!(call(&Ping {}).unwrap(), [1]);
         assert!(call(&ReadPrepared { prefixes: &["docshard_", "x"] }).unwrap().is_empty());
+        assert!(call(&ReadAllPrepared { prefix: "docshard_" }).unwrap().is_empty());
 
         let message = ReadNode::decode(&[spi::SpiRow::new(vec![None; 4])]).unwrap_err().into_message();
         assert!(message.contains("ReadNode"), "{message}");

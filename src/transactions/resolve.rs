@@ -13,7 +13,7 @@ use crate::store;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::prepared_name::Origin;
 use docshard_core::routing::protocol::Call;
-use docshard_core::routing::protocol::node::ReadPrepared;
+use docshard_core::routing::protocol::node::ReadAllPrepared;
 use std::cell::RefCell;
 use std::collections::HashSet;
 
@@ -52,7 +52,7 @@ fn resolve(shard: &Shard) -> Result<u64> {
     let coordinator = identity::coordinator()?;
     // The decisions first, then the shard's prepared transactions: see the module's invariants.
     let decided = decisions(&server.name)?;
-    let gids = read_call_on(shard, &ReadPrepared { prefixes: &[&coordinator.cluster_prefix()] })?;
+    let gids = read_call_on(shard, &ReadAllPrepared { prefix: &coordinator.cluster_prefix() })?;
     let prepared: Vec<(&str, Origin)> =
         gids.iter().filter_map(|gid| Some((gid.as_str(), coordinator.origin(gid)?))).collect();
     let is_prepared = |decided: &str| prepared.iter().any(|(gid, _)| *gid == decided);
@@ -89,7 +89,7 @@ fn resolve(shard: &Shard) -> Result<u64> {
         };
         // The process that prepared the transaction may have ended it after the list was read and before it released its lock. Another
         // attempt would write an error into the shard's log.
-        let found = ReadPrepared { prefixes: &[gid] }.call(session)?;
+        let found = ReadAllPrepared { prefix: gid }.call(session)?;
         if found.is_empty() {
             continue;
         }

@@ -78,7 +78,13 @@ shard_statements! {
     /// Answers if the shard can be reached.
     Ping {} -> Vec<i32> { "SELECT 1" }
 
-    /// The prepared transactions of the database whose names have one of these prefixes, by name.
+    /// Like [`ReadPrepared`], whoever has prepared them. A decision is forgotten only if none of these has its name.
+    ReadAllPrepared<'a> { prefix: &'a str } -> Vec<String> {
+        "SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() \
+         AND pg_catalog.starts_with(gid, $1) ORDER BY gid"
+    }
+
+    /// The prepared transactions of routers whose names have one of these prefixes, by name.
     ReadPrepared<'a> { prefixes: &'a [&'a str] } -> Vec<String> {
         format!(
             "SELECT gid {PREPARED_BY_ROUTERS} \
