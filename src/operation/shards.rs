@@ -45,7 +45,7 @@ pub fn remove(name: &str, options: &Arguments<'_>) -> Result<Json> {
                 let others = options.get("alsoLost").and_then(Json::as_object).into_iter().flatten();
                 let others =
                     others.map(|(name, token)| (name.as_str(), token.as_str().unwrap_or_default())).collect::<Vec<_>>();
-                let completes = options.flag("completeChanges");
+                let completes = options.get("completeChanges").map(|_| options.flag("completeChanges"));
                 lost::remove(name, token, &others, |gone| resharding::end_without(gone, completes))?
             }
         };

@@ -43,8 +43,8 @@ struct Evidence {
     copies: usize,
     /// the router's own part may lack documents
     is_own_doubtful: bool,
-    /// the router's own database is the only recipient
-    is_own_alone: bool,
+    /// the router's own database has a part of the copy
+    has_own: bool,
     /// donors that have dropped the collection's table
     without_table: Vec<String>,
     /// those that have it, the router among them
@@ -61,8 +61,10 @@ pub(super) enum Confirmed<'a> {
     No,
     /// what this error says
     Question(&'a str),
-    /// whatever the shards show
+    /// it is completed, whatever the shards show
     Any,
+    /// it is aborted, whatever the shards show
+    Aborted,
 }
 
 /// What a shard shows of one of its collections.
@@ -77,7 +79,23 @@ enum Shown {
 impl Evidence {
     /// True if the change was decided, and the copy is still there. If no shard has it, the lost router has dropped it later.
     fn shows_decision(&self) -> bool {
-        !self.newer.is_empty() || !self.without_table.is_empty() && (self.copies > 0 || self.is_own_alone)
+        !self.newer.is_empty() || !self.without_table.is_empty() && self.has_copy()
+    }
+
+    /// True if a part of the copy is left.
+    fn has_copy(&self) -> bool {
+        self.copies > 0 || self.has_own
+    }
+
+    /// True if it is not known whether a change was decided that no shard shows to be: a lost shard may have shown it, and no remaining one has
+    /// the former table, which it would have dropped. Then what is left of the copy may be the only documents.
+    fn is_open_without(&self, lost: &[ShardId]) -> bool {
+        !lost.is_empty() && self.has_copy() && self.remote_with_table().next().is_none()
+    }
+
+    /// The shards that have the former table. The router's own table is dropped by the decision, which may be lost.
+    fn remote_with_table(&self) -> impl Iterator<Item = &str> {
+        self.with_table.iter().map(String::as_str).filter(|name| *name != LOCAL)
     }
 
     /// Refuses while a shard may still show that the change was decided.
@@ -127,9 +145,7 @@ impl Evidence {
                     self.older.join(", ")
                 ));
             }
-            // The router's own table is dropped by the decision that was lost.
-            let with_table: Vec<&str> =
-                self.with_table.iter().map(String::as_str).filter(|name| *name != LOCAL).collect();
+            let with_table: Vec<&str> = self.remote_with_table().collect();
             if !with_table.is_empty() {
                 doubts.push(format!("shards {} have the former table", with_table.join(", ")));
             }
@@ -146,7 +162,7 @@ impl Evidence {
             .with_hint(
                 "Nothing is dropped. If shards, or the router itself, were restored or promoted from a standby, restore them to a later time. \
                  If that cannot be done, and the former router has decided the change, docshard.commit_reshard_collection() completes it with \
-                 the copy as it is, and drops the former tables. If a shard of it is lost: remove_shard() with the option completeChanges.",
+                 the copy as it is, and drops the former tables. If a shard of it is lost: remove_shard() with the option completeChanges; false aborts the change.",
             )
         })
     }
@@ -154,6 +170,7 @@ impl Evidence {
     fn describe(&self) -> String {
         let newer: Vec<_> = self.newer.iter().map(|(name, _)| name.as_str()).collect();
         match (&*newer, &*self.without_table) {
+            ([], []) => "no shard shows the decision".to_owned(),
             ([], without) => format!("shards {} have dropped the former table", without.join(", ")),
             (newer, _) => format!("shards {} have the new layout", newer.join(", ")),
         }
@@ -174,7 +191,7 @@ pub(super) fn complete(row: &Resharding, lost: &[ShardId], confirmed: Confirmed<
     }
     let Some(evidence) = gather(row, lost)? else { return Ok(false) };
     evidence.require_answers(row)?;
-    if !evidence.shows_decision() {
+    if matches!(confirmed, Confirmed::Aborted) || !evidence.shows_decision() && !evidence.is_open_without(lost) {
         return Ok(false);
     }
     if evidence.newer.is_empty() {
@@ -182,7 +199,7 @@ pub(super) fn complete(row: &Resharding, lost: &[ShardId], confirmed: Confirmed<
     }
     if let Some(question) = evidence.question(row) {
         let is_confirmed = match confirmed {
-            Confirmed::No => false,
+            Confirmed::No | Confirmed::Aborted => false,
             Confirmed::Question(asked) => question.text_without_values() == asked,
             Confirmed::Any => true,
         };
@@ -241,7 +258,7 @@ fn gather(row: &Resharding, lost: &[ShardId]) -> Result<Option<Evidence>> {
         let shard = cache::shard(id)?;
         if shard.is_local() {
             own = own_version(&shard, row.copy_id, known.token)?;
-            evidence.is_own_alone = recipients.len() == 1;
+            evidence.has_own = own.is_some();
             continue;
         }
         match look(&shard, row.copy_id, known.token)? {

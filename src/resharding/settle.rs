@@ -85,12 +85,16 @@ fn complete_or_abort(row: &Resharding, lost: &[ShardId], confirmed: Confirmed<'_
 
 /// Completes or aborts the changes that another server may have decided, and in which lost shards have parts, by what the other shards show.
 /// Runs in the transaction that removes one of them, before anything else: afterwards nothing shows the decision.
-/// `completes`: an administrator confirms what the shards leave open.
+/// `completes`: how an administrator decides what the shards leave open; None: that is an error.
 ///
 /// # Errors
 /// `ConflictingOperationInProgress` if recovery is ending such a change now; those of [`restored::complete`].
-pub fn end_without(lost: &[ShardId], completes: bool) -> Result<()> {
-    let confirmed = if completes { Confirmed::Any } else { Confirmed::No };
+pub fn end_without(lost: &[ShardId], completes: Option<bool>) -> Result<()> {
+    let confirmed = match completes {
+        None => Confirmed::No,
+        Some(true) => Confirmed::Any,
+        Some(false) => Confirmed::Aborted,
+    };
     for row in resharding::unfinished()?.into_iter().filter(|row| row.state == State::Running) {
         let parts = [placements::shards(row.collection)?, placements::shards(row.copy_id)?].concat();
         if !parts.iter().any(|shard| lost.contains(shard)) || row.is_of_this_server()? {

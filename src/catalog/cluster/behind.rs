@@ -201,7 +201,7 @@ fn explain(shard: &str, behind: &[Behind]) -> Result<(String, String)> {
     if changes.iter().any(|change| change.collection == missing) {
         return Ok((describe(shard, behind), HINT_UNENDED_LAYOUT.to_owned()));
     }
-    let Unknown { tables, silent } = unknown_tables(missing)?;
+    let Unknown { tables, silent } = unknown_tables(missing, &[])?;
     if !tables.is_empty() {
         let start = format!(
             "the catalog has lost its last commits, and does not know {}: on shard \"{shard}\", ",
@@ -235,12 +235,15 @@ struct Unknown {
     silent: Vec<String>,
 }
 
-fn unknown_tables(collection: i32) -> Result<Unknown> {
+/// The shards `lost` are not asked.
+fn unknown_tables(collection: i32, lost: &[ShardId]) -> Result<Unknown> {
+    let lost = lost.iter().map(|id| Ok(cache::shard(*id)?.name.clone())).collect::<Result<HashSet<_>>>()?;
     let (orphans, silent) = user::as_extension_owner(|| shard_state::orphans(PATIENCE))?;
     let is_later = |one: &Orphan| names::collection_of(&one.relation).is_some_and(|number| number > collection);
     let name = |one: Orphan| format!("{} on shard \"{}\"", names::relation_name(one.relation), one.shard);
     let tables = orphans.into_iter().filter(is_later).take(NAMED).map(name).collect();
-    let silent = silent.into_iter().map(|(shard, _)| shard).chain(unknown_shards()?);
+    let silent = silent.into_iter().map(|(shard, _)| shard).filter(|shard| !lost.contains(shard));
+    let silent = silent.chain(unknown_shards()?);
     let silent = silent.take(NAMED).map(|shard| format!("\"{shard}\"")).collect();
     Ok(Unknown { tables, silent })
 }
@@ -262,7 +265,7 @@ fn unknown_shards() -> Result<Vec<String>> {
 /// the collection's layout.
 /// Errors: `IllegalOperation`.
 pub fn check_may_create(shard: &str, collection: &Collection) -> Result<()> {
-    let Unknown { tables, silent } = unknown_tables(collection.id)?;
+    let Unknown { tables, silent } = unknown_tables(collection.id, &[])?;
     let (where_, hint) = match (&*tables, &*silent) {
         ([], []) => return Ok(()),
         ([], silent) => (
@@ -286,11 +289,7 @@ pub fn check_may_create(shard: &str, collection: &Collection) -> Result<()> {
 /// `lost` are being removed.
 /// Errors: `OperationFailed`.
 pub fn check_may_be_last(collection: i32, namespace: &str, lost: &[ShardId]) -> Result<()> {
-    let Unknown { tables, mut silent } = unknown_tables(collection)?;
-    for id in lost {
-        let name = format!("\"{}\"", cache::shard(*id)?.name);
-        silent.retain(|shard| *shard != name);
-    }
+    let Unknown { tables, silent } = unknown_tables(collection, lost)?;
     let unknown = [tables, silent].concat();
     if unknown.is_empty() {
         return Ok(());
