@@ -887,16 +887,61 @@ fn the_removal_of_a_lost_shard_completes_a_change_of_layout_when_that_is_confirm
     await_error(&cluster, "do not answer");
     let announced: Value = cluster.router.value("SELECT docshard.remove_shard('shard0', '{\"lost\": true}')::jsonb");
     let token = announced["token"].as_str().expect("a token");
-    let remove = |completes: bool| {
-        let options = serde_json::json!({"lost": true, "token": token, "completeChanges": completes});
+    let remove = |completes: &str| {
+        let options = format!("{{\"lost\": true, \"token\": \"{token}\"{completes}}}");
         cluster.router.client().execute(&format!("SELECT docshard.remove_shard('shard0', '{options}')"), &[])
     };
-    let asked = remove(false).expect_err("the router's part may be older");
+    let asked = remove("").expect_err("the router's part may be older");
     let hint = asked.as_db_error().and_then(|error| error.hint()).unwrap_or_default();
     assert!(hint.contains("completeChanges"), "{asked:?}");
-    remove(true).expect("it is removed");
+    remove(", \"completeChanges\": true").expect("it is removed");
     await_completion(&cluster);
     assert_eq!(count(&cluster), 6);
+}
+
+/// The only donor has committed the decision and is lost, with the router, which has rolled the recipient's part back since: the copy has the only
+/// documents, and nothing shows it. In the second case, a part of the copy is on the router itself.
+#[test]
+fn the_removal_of_a_lost_shard_does_not_drop_what_may_be_the_only_copy() {
+    for (statement, lost, left) in [
+        (format!("SELECT docshard.unshard_collection('{NS}', 'shard1')"), 0, 6),
+        (format!("SELECT docshard.reshard_collection('{NS}', '{{\"_id\": \"hashed\"}}')"), 1, 0),
+    ] {
+        let cluster = cluster(2);
+        if lost == 1 {
+            cluster.router.psql("SELECT docshard.remove_shard('shard0')");
+        }
+        let changing = begin_change(&cluster, statement, "reshard.verified");
+        let mut cluster = cluster;
+        let backup = cluster.router.backup();
+        cluster.router.release("reshard.verified");
+        changing.join().expect("it ends").expect("it is decided");
+        if lost == 0 {
+            // As after a rollback of the part that shard1 has prepared.
+            cluster.shards[1].psql("UPDATE docshard_data.placement SET version = 1");
+        }
+        cluster.shards[lost].stop();
+        cluster.router.restore(backup);
+        cluster.router.psql("SELECT docshard.take_over_cluster('{\"force\": true}')");
+        await_error(&cluster, "do not answer");
+        let name = format!("shard{lost}");
+        let announced: Value =
+            cluster.router.value(&format!("SELECT docshard.remove_shard('{name}', '{{\"lost\": true}}')::jsonb"));
+        let remove = |completes: Value| {
+            let mut options = serde_json::json!({"lost": true, "token": announced["token"]});
+            if completes.is_boolean() {
+                options["completeChanges"] = completes;
+            }
+            cluster.router.client().execute(&format!("SELECT docshard.remove_shard('{name}', '{options}')"), &[])
+        };
+        let asked = remove(Value::Null).expect_err("it may be decided");
+        let message = asked.as_db_error().map(|error| error.message()).unwrap_or_default();
+        assert!(message.contains("may be decided"), "{asked:?}");
+        remove(true.into()).expect("it is removed");
+        await_completion(&cluster);
+        let found = count(&cluster);
+        assert!(if left == 6 { found == 6 } else { (1..6).contains(&found) }, "{found}");
+    }
 }
 
 /// Nothing is aborted or dropped while the administrator may still commit what the lost router has prepared.
