@@ -43,8 +43,8 @@ struct Evidence {
     copies: usize,
     /// the router's own part may lack documents
     is_own_doubtful: bool,
-    /// the router's own database has a part of the copy
-    has_own: bool,
+    /// the router's own database has the copy, and no other recipient is asked
+    is_own_alone: bool,
     /// donors that have dropped the collection's table
     without_table: Vec<String>,
     /// those that have it, the router among them
@@ -84,7 +84,7 @@ impl Evidence {
 
     /// True if a part of the copy is left.
     fn has_copy(&self) -> bool {
-        self.copies > 0 || self.has_own
+        self.copies > 0 || self.is_own_alone
     }
 
     /// True if it is not known whether a change was decided that no shard shows to be: a lost shard may have shown it, and no remaining one has
@@ -258,7 +258,8 @@ fn gather(row: &Resharding, lost: &[ShardId]) -> Result<Option<Evidence>> {
         let shard = cache::shard(id)?;
         if shard.is_local() {
             own = own_version(&shard, row.copy_id, known.token)?;
-            evidence.has_own = own.is_some();
+            evidence.is_own_alone =
+                own.is_some() && recipients.iter().all(|other| *other == id || lost.contains(other));
             continue;
         }
         match look(&shard, row.copy_id, known.token)? {
