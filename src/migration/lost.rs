@@ -32,7 +32,7 @@ use std::time::Duration;
 /// A shard counts as lost if one of its answers takes longer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What to do if a shard that has a part of the same move or change of layout does not answer either.
+/// What to do if the other shard of a move does not answer either.
 const ALSO_LOST: &str =
     "Run it again when that shard answers. If it is lost, too, give its own token in the option alsoLost.";
 
@@ -95,8 +95,8 @@ pub fn remove(
     }))
 }
 
-/// The shard, and the others that are lost with it, each with its own token: a move or a change of layout of which several of them have parts
-/// waits for none of them.
+/// Checks the tokens of the other lost shards, and returns the numbers of all lost shards. Moves and changes of layout end without waiting for any
+/// of these.
 fn lost_with(shard: &Shard, others: &[(&str, &str)]) -> Result<Vec<ShardId>> {
     let mut gone = vec![shard.id];
     for (name, token) in others {

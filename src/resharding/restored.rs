@@ -63,7 +63,7 @@ pub(super) enum Confirmed<'a> {
     Question(&'a str),
     /// it is completed, whatever the shards show
     Any,
-    /// it is aborted, whatever the shards show
+    /// it is aborted, unless a shard shows that it is decided
     Aborted,
 }
 
@@ -87,8 +87,8 @@ impl Evidence {
         self.copies > 0 || self.is_own_alone
     }
 
-    /// True if it is not known whether a change was decided that no shard shows to be: a lost shard may have shown it, and no remaining one has
-    /// the former table, which it would have dropped. Then what is left of the copy may be the only documents.
+    /// True if a lost shard may have been the only one that showed the decision: no other shard still has the former table, which would show that
+    /// nothing is decided. Then the rest of the copy may have the only documents.
     fn is_open_without(&self, lost: &[ShardId]) -> bool {
         !lost.is_empty() && self.has_copy() && self.remote_with_table().next().is_none()
     }
@@ -191,7 +191,8 @@ pub(super) fn complete(row: &Resharding, lost: &[ShardId], confirmed: Confirmed<
     }
     let Some(evidence) = gather(row, lost)? else { return Ok(false) };
     evidence.require_answers(row)?;
-    if matches!(confirmed, Confirmed::Aborted) || !evidence.shows_decision() && !evidence.is_open_without(lost) {
+    let may_abort = !evidence.is_open_without(lost) || matches!(confirmed, Confirmed::Aborted);
+    if !evidence.shows_decision() && may_abort {
         return Ok(false);
     }
     if evidence.newer.is_empty() {

@@ -78,7 +78,8 @@ shard_statements! {
     /// Answers if the shard can be reached.
     Ping {} -> Vec<i32> { "SELECT 1" }
 
-    /// Like [`ReadPrepared`], whoever has prepared them. A decision is forgotten only if none of these has its name.
+    /// The prepared transactions of the database whose names have this prefix, by name, of all roles. The router deletes its record of a decision
+    /// only when none of them has the decision's name.
     ReadAllPrepared<'a> { prefix: &'a str } -> Vec<String> {
         "SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() \
          AND pg_catalog.starts_with(gid, $1) ORDER BY gid"

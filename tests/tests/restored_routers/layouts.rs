@@ -1,0 +1,571 @@
+//! Changes of a collection's layout that the lost router had begun or decided.
+
+use crate::{
+    NS, PATIENCE, adopt, cluster, count, end_prepared, insert, orphans, recover, take_over, take_over_with_faults,
+};
+use docshard_tests::moving::move_chunk;
+use docshard_tests::{Cluster, Fault, Installation, Node, wait_until};
+use serde_json::Value;
+use std::thread::JoinHandle;
+
+/// Begins a change of layout, and waits until it pauses at the fault point.
+fn begin_change(cluster: &Cluster, statement: String, point: &str) -> JoinHandle<Result<u64, postgres::Error>> {
+    cluster.router.arm(point, Fault::Pause);
+    let mut client = cluster.router.client();
+    let changing = std::thread::spawn(move || client.execute(&statement, &[]));
+    cluster.router.await_fault(point);
+    changing
+}
+
+/// The router's server crashes while a change of layout is at the fault point.
+fn crash_in_change(cluster: &mut Cluster, statement: String, point: &str) {
+    let changing = begin_change(cluster, statement, point);
+    cluster.router.crash();
+    drop(changing.join());
+    cluster.router.clear_faults();
+}
+
+/// The backup is from the moment at which a change of layout reached the fault point, and the lost router has decided it since: the copy has
+/// the only documents. Then the lost router executes `later`, and `before` happens before the restored one takes over.
+fn restored_after_a_change(
+    mut cluster: Cluster,
+    statement: String,
+    point: &str,
+    later: &[String],
+    before: impl FnOnce(&mut Cluster),
+) -> Cluster {
+    let changing = begin_change(&cluster, statement, point);
+    let backup = cluster.router.backup();
+    cluster.router.release(point);
+    changing.join().expect("it ends").expect("it is decided");
+    later.iter().for_each(|sql| drop(cluster.router.psql(sql)));
+    before(&mut cluster);
+    cluster.router.restore(backup);
+    cluster
+}
+
+fn restored_in_a_change(statement: String, point: &str) -> Cluster {
+    let cluster = restored_after_a_change(cluster(2), statement, point, &[], |_| ());
+    take_over(&cluster);
+    cluster
+}
+
+/// Waits until recovery has stored an error of a change that contains this text.
+fn await_error(cluster: &Cluster, text: &str) {
+    let error = "SELECT coalesce(error, '') FROM docshard.resharding WHERE state = 'running'";
+    wait_until("it is looked at", PATIENCE, || {
+        recover(cluster);
+        cluster.router.value::<String>(error).contains(text)
+    });
+}
+
+fn await_completion(cluster: &Cluster) {
+    wait_until("the change is completed", PATIENCE, || {
+        recover(cluster);
+        cluster.router.value::<i64>("SELECT count(*) FROM docshard.resharding WHERE state <> 'done'") == 0
+    });
+}
+
+fn assert_completed(cluster: &Cluster) {
+    await_completion(cluster);
+    assert_eq!(count(cluster), 6);
+    cluster.router.psql(&insert(103));
+    let checked: Value = cluster.router.value(&format!("SELECT docshard.check_collection('{NS}')"));
+    assert!(checked["violations"].as_array().is_none_or(Vec::is_empty), "{checked}");
+    assert_eq!(orphans(cluster).trim(), "");
+}
+
+#[test]
+fn a_change_of_layout_that_a_lost_router_has_decided_is_completed() {
+    let unshard = format!("SELECT docshard.unshard_collection('{NS}', 'shard1')");
+    let cluster = restored_in_a_change(unshard, "reshard.verified");
+    assert_completed(&cluster);
+    assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard.collections WHERE key IS NULL"), 1);
+}
+
+/// The router itself has a part of the copy, with all of its documents.
+#[test]
+fn a_change_of_layout_of_which_the_backup_has_its_own_part_is_completed() {
+    let reshard = format!("SELECT docshard.reshard_collection('{NS}', '{{\"_id\": \"hashed\"}}')");
+    let cluster = restored_in_a_change(reshard, "reshard.deciding");
+    assert_completed(&cluster);
+    let own = cluster.router.value::<i64>("SELECT count(*) FROM docshard_data.c2");
+    assert!(own > 0, "the router has documents of the new layout");
+}
+
+/// The lost router has moved a chunk of the new layout since: the versions of both shards are those of the move.
+#[test]
+fn a_change_of_layout_whose_chunks_have_moved_since_is_completed_with_the_moves() {
+    let cluster = cluster(2);
+    cluster
+        .router
+        .psql("SELECT docshard.add_shard_to_zone('shard0', 'low'), docshard.add_shard_to_zone('shard1', 'high')");
+    let reshard = format!(
+        "SELECT docshard.reshard_collection('{NS}', '{{\"_id\": 1}}', '{{\"zones\": [\
+         {{\"zone\": \"low\", \"min\": {{\"_id\": {{\"$minKey\": 1}}}}, \"max\": {{\"_id\": 2}}}}, \
+         {{\"zone\": \"high\", \"min\": {{\"_id\": 2}}, \"max\": {{\"_id\": {{\"$maxKey\": 1}}}}}}]}}')"
+    );
+    let moved = format!("SELECT docshard.move_chunk('{NS}', '{{\"_id\": 1}}', 'shard1')");
+    let cluster = restored_after_a_change(cluster, reshard, "reshard.verified", &[moved], |_| ());
+    take_over(&cluster);
+    assert_completed(&cluster);
+}
+
+/// The lost shard had a part of the new layout, and the former one. The surviving part shows the decision, and is kept.
+#[test]
+fn a_lost_shard_does_not_take_the_other_parts_of_a_decided_change_with_it() {
+    let cluster = cluster(2);
+    cluster
+        .router
+        .psql("SELECT docshard.add_shard_to_zone('shard0', 'low'), docshard.add_shard_to_zone('shard1', 'high')");
+    cluster.router.psql(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": {{\"$minKey\": 1}}}}', 'shard1')"));
+    cluster.router.psql(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', 'shard1')"));
+    let reshard = format!(
+        "SELECT docshard.reshard_collection('{NS}', '{{\"_id\": 1}}', '{{\"zones\": [\
+         {{\"zone\": \"low\", \"min\": {{\"_id\": {{\"$minKey\": 1}}}}, \"max\": {{\"_id\": 100}}}}, \
+         {{\"zone\": \"high\", \"min\": {{\"_id\": 100}}, \"max\": {{\"_id\": {{\"$maxKey\": 1}}}}}}]}}')"
+    );
+    let cluster =
+        restored_after_a_change(cluster, reshard, "reshard.verified", &[], |cluster| cluster.shards[1].stop());
+    cluster.router.psql("SELECT docshard.take_over_cluster('{\"force\": true}')");
+    await_error(&cluster, "shards shard1 do not answer");
+    // It was the only shard of a zone that gets ranges by the change.
+    let announced: Value = cluster.router.value("SELECT docshard.remove_shard('shard1', '{\"lost\": true}')::jsonb");
+    let token = announced["token"].as_str().expect("a token");
+    cluster
+        .router
+        .psql(&format!("SELECT docshard.remove_shard('shard1', '{{\"lost\": true, \"token\": \"{token}\"}}')"));
+    await_completion(&cluster);
+    assert_eq!(count(&cluster), 3);
+    cluster.router.psql("SELECT docshard.add_shard_to_zone('shard0', 'high')");
+    cluster.router.psql(&format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": 500, \"k\": 500}}')"));
+    let found = "SELECT coalesce(string_agg(f::text, '; '), '') FROM docshard.check_metadata_consistency() f";
+    assert_eq!(cluster.router.value::<String>(found), "");
+}
+
+/// Two shards are lost with an unfinished move or change of layout between them. The removal of one does not wait for the other.
+#[test]
+fn two_lost_shards_with_parts_of_one_change_are_removed() {
+    for (statement, point) in [
+        (format!("SELECT docshard.unshard_collection('{NS}', 'shard1')"), "reshard.caught_up"),
+        (format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', 'shard1')"), "move.cloned"),
+        (format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', 'shard1')"), "move.decided"),
+    ] {
+        let mut cluster = cluster(2);
+        crash_in_change(&mut cluster, statement, point);
+        cluster.shards.iter_mut().for_each(Node::stop);
+        cluster.router.start();
+        let tokens = ["shard0", "shard1"].map(|shard| {
+            let announced: Value =
+                cluster.router.value(&format!("SELECT docshard.remove_shard('{shard}', '{{\"lost\": true}}')::jsonb"));
+            (shard, announced["token"].as_str().expect("a token").to_owned())
+        });
+        // Asking about a shard is not saying that it is lost.
+        let [(first, token), (second, other)] = tokens;
+        let remove = |shard: &str, token: &str, also: Value| {
+            let options = serde_json::json!({"lost": true, "token": token, "alsoLost": also});
+            cluster.router.client().execute(&format!("SELECT docshard.remove_shard('{shard}', '{options}')"), &[])
+        };
+        remove(first, &token, serde_json::json!({})).expect_err("the other does not answer");
+        remove(first, &token, serde_json::json!({second: token})).expect_err("another shard's token");
+        wait_until("one is removed", PATIENCE, || remove(first, &token, serde_json::json!({second: other})).is_ok());
+        wait_until("both are removed", PATIENCE, || remove(second, &other, serde_json::json!({})).is_ok());
+        await_completion(&cluster);
+        assert_eq!(count(&cluster), 0, "{point}: all documents were there");
+        cluster.router.psql(&insert(103));
+        assert_eq!(count(&cluster), 1, "{point}");
+    }
+}
+
+/// What is written to the former layout would be lost. The router's own database has a part of it.
+#[test]
+fn writes_wait_until_it_is_known_what_a_lost_router_has_decided() {
+    let cluster = cluster(2);
+    cluster.router.psql(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', 'local')"));
+    let unshard = format!("SELECT docshard.unshard_collection('{NS}', 'shard1')");
+    let mut cluster =
+        restored_after_a_change(cluster, unshard, "reshard.verified", &[], |cluster| cluster.shards[1].stop());
+    cluster.router.psql("SELECT docshard.take_over_cluster('{\"force\": true}')");
+    let refused = cluster.router.client().execute(&insert(103), &[]).expect_err("the shard may have the documents");
+    let hint = refused.as_db_error().and_then(|error| error.hint()).unwrap_or_default();
+    assert!(hint.contains("docshard.resharding"), "{refused:?}");
+    let mut writer = cluster.router.client();
+    let writing = std::thread::spawn(move || writer.execute(&insert(104), &[]));
+    cluster.shards[1].start();
+    await_completion(&cluster);
+    let waited = writing.join().expect("it ends");
+    assert_eq!(count(&cluster), 6 + i64::from(waited.is_ok()), "{waited:?}");
+}
+
+/// While the shard with the only documents does not answer, nothing is aborted or dropped.
+#[test]
+fn a_change_of_layout_waits_for_a_shard_that_may_have_the_only_documents() {
+    let unshard = format!("SELECT docshard.unshard_collection('{NS}', 'shard1')");
+    let mut cluster =
+        restored_after_a_change(cluster(2), unshard, "reshard.verified", &[], |cluster| cluster.shards[1].stop());
+    cluster.router.psql("SELECT docshard.take_over_cluster('{\"force\": true}')");
+    await_error(&cluster, "shards shard1 do not answer");
+    let abort = format!("SELECT docshard.abort_reshard_collection('{NS}')");
+    let refused = cluster.router.client().execute(&abort, &[]).expect_err("the shard may have the documents");
+    assert!(refused.as_db_error().is_some_and(|error| error.message().contains("do not answer")), "{refused:?}");
+    cluster.shards[1].start();
+    assert_completed(&cluster);
+}
+
+/// A router that was restored from a backup at `reshard.verified`, while the decision of the lost router is prepared at both shards.
+fn restored_in_a_decision(before: impl FnOnce(&Cluster)) -> Cluster {
+    let mut cluster = cluster(2);
+    let unshard = format!("SELECT docshard.unshard_collection('{NS}', 'shard1')");
+    let changing = begin_change(&cluster, unshard, "reshard.verified");
+    // In the backup, too: until the restored router has taken over, it would end what it takes for its own.
+    cluster.router.switch_off("resolver");
+    let backup = cluster.router.backup();
+    cluster.router.arm("decide.prepared", Fault::Pause);
+    cluster.router.release("reshard.verified");
+    cluster.router.await_fault("decide.prepared");
+    cluster.router.crash();
+    drop(changing.join());
+    before(&cluster);
+    cluster.router.restore(backup);
+    cluster.router.release("reshard.verified");
+    take_over_with_faults(&cluster);
+    cluster.router.switch_on("resolver");
+    cluster
+}
+
+/// The donor has committed the decision, and the recipient has not: only the missing table shows it, so an administrator confirms it.
+#[test]
+fn a_change_of_layout_that_only_a_donor_shows_is_completed_when_it_is_confirmed() {
+    let cluster = restored_in_a_decision(|cluster| end_prepared("COMMIT", &cluster.shards[0]));
+    await_error(&cluster, "has not ended may decide");
+    end_prepared("ROLLBACK", &cluster.shards[1]);
+    await_error(&cluster, "may lack documents");
+    cluster.router.psql(&format!("SELECT docshard.commit_reshard_collection('{NS}')"));
+    assert_completed(&cluster);
+}
+
+/// A donor was restored from a backup that is older than the collection, and the router only restarted: the missing table shows no decision
+/// while the other donor has its documents.
+#[test]
+fn a_restored_donor_does_not_complete_a_change_of_layout() {
+    let mut cluster = cluster(2);
+    let backup = cluster.shards[0].backup();
+    cluster.router.psql("SELECT docshard.enable_sharding('other', 'shard0')");
+    cluster.router.psql("SELECT docshard.shard_collection('other.things', '{\"k\": 1}')");
+    cluster.router.psql(
+        "SELECT docshard.insert_many('other.things', array_agg(jsonb_build_object('_id', k, 'k', k))) FROM generate_series(1, 6) k",
+    );
+    cluster.router.psql("SELECT docshard.split_at('other.things', '{\"k\": 4}')");
+    cluster.router.psql("SELECT docshard.move_chunk('other.things', '{\"k\": 4}', 'shard1')");
+    let unshard = "SELECT docshard.unshard_collection('other.things', 'shard1')".to_owned();
+    crash_in_change(&mut cluster, unshard, "reshard.prepared");
+    cluster.shards[0].restore(backup);
+    cluster.router.start();
+    await_error(&cluster, "may be decided");
+    assert_eq!(cluster.shards[1].value::<i64>("SELECT count(*) FROM docshard_data.c2"), 3);
+}
+
+/// As before, with one donor: the missing table alone does not show a decision. What an administrator confirms is what recovery has asked.
+#[test]
+fn a_restored_donor_of_a_collection_on_one_shard_does_not_complete_a_change_of_layout() {
+    let mut cluster = cluster(2);
+    cluster.router.psql("SELECT docshard.set_setting('shard_count_interval_ms', '60000')");
+    let backup = cluster.shards[0].backup();
+    cluster.router.psql("SELECT docshard.enable_sharding('other', 'shard0')");
+    cluster.router.psql("SELECT docshard.insert_one('other.things', '{\"_id\": 1}')");
+    let moved = "SELECT docshard.move_collection('other.things', 'shard1')".to_owned();
+    crash_in_change(&mut cluster, moved, "reshard.prepared");
+    cluster.shards[0].stop();
+    cluster.router.start();
+    await_error(&cluster, "do not answer");
+    let commit = "SELECT docshard.commit_reshard_collection('other.things')";
+    let refused = cluster.router.client().execute(commit, &[]).expect_err("it is not known what is missing");
+    assert!(refused.as_db_error().is_some_and(|error| error.message().contains("do not answer")), "{refused:?}");
+    cluster.shards[0].restore(backup);
+    await_error(&cluster, "may lack documents");
+    assert_eq!(cluster.shards[1].value::<i64>("SELECT count(*) FROM docshard_data.c3"), 0);
+    cluster.router.psql(commit);
+    await_completion(&cluster);
+    assert_eq!(cluster.router.value::<i64>("SELECT docshard.count_documents('other.things')"), 0);
+}
+
+/// The router and a shard of the new layout were restored. The administrator takes what the other shards have.
+#[test]
+fn a_change_of_layout_of_which_a_shard_has_lost_its_part_is_completed_without_it() {
+    let cluster = cluster(2);
+    cluster.router.psql("SELECT docshard.set_setting('shard_count_interval_ms', '60000')");
+    let backup = cluster.shards[1].backup();
+    let reshard = format!("SELECT docshard.reshard_collection('{NS}', '{{\"_id\": \"hashed\"}}')");
+    let cluster =
+        restored_after_a_change(cluster, reshard, "reshard.deciding", &[], |cluster| cluster.shards[1].restore(backup));
+    take_over(&cluster);
+    await_error(&cluster, "shards shard1 lack documents of the copy");
+    cluster.router.psql(&format!("SELECT docshard.commit_reshard_collection('{NS}')"));
+    await_completion(&cluster);
+    cluster.router.psql("SELECT docshard.accept_shard('shard1', '{\"adopt\": true}')");
+    cluster.router.psql("SELECT docshard.accept_shard('shard0', '{\"adopt\": true}')");
+    let left = count(&cluster);
+    assert!((1..6).contains(&left), "{left}");
+    cluster.router.psql(&insert(103));
+    assert_eq!(count(&cluster), left + 1);
+}
+
+/// A shard of both layouts was restored to the moment before the decision: it has the old version of the copy, without its documents, and the
+/// former table with them.
+#[test]
+fn a_change_of_layout_is_not_completed_if_a_shard_has_lost_its_part() {
+    let mut cluster = cluster(2);
+    cluster.router.psql("SELECT docshard.set_setting('shard_count_interval_ms', '60000')");
+    move_chunk(&mut cluster.router.client(), 100, "shard1").expect("a move");
+    let reshard = format!("SELECT docshard.reshard_collection('{NS}', '{{\"_id\": \"hashed\"}}')");
+    cluster.router.psql("SELECT docshard.remove_shard('local')");
+    let changing = begin_change(&cluster, reshard, "reshard.prepared");
+    let (router, shard) = (cluster.router.backup(), cluster.shards[1].backup());
+    cluster.router.release("reshard.prepared");
+    changing.join().expect("it ends").expect("it is decided");
+    cluster.shards[1].restore(shard);
+    cluster.router.restore(router);
+    take_over(&cluster);
+    await_error(
+        &cluster,
+        "shards shard1 have an older version of it, and may lack documents, and shards shard1 have the former table",
+    );
+    assert_eq!(cluster.shards[1].value::<i64>("SELECT count(*) FROM docshard_data.c1"), 3);
+}
+
+/// The router has the whole copy, as old as the backup, and a donor is lost. Its removal asks, and completes the change when that is confirmed.
+#[test]
+fn the_removal_of_a_lost_shard_completes_a_change_of_layout_when_that_is_confirmed() {
+    let unshard = format!("SELECT docshard.unshard_collection('{NS}', 'local')");
+    let cluster = cluster(2);
+    move_chunk(&mut cluster.router.client(), 100, "shard1").expect("a move");
+    let cluster =
+        restored_after_a_change(cluster, unshard, "reshard.verified", &[], |cluster| cluster.shards[0].stop());
+    cluster.router.psql("SELECT docshard.take_over_cluster('{\"force\": true}')");
+    await_error(&cluster, "do not answer");
+    let announced: Value = cluster.router.value("SELECT docshard.remove_shard('shard0', '{\"lost\": true}')::jsonb");
+    let token = announced["token"].as_str().expect("a token");
+    let remove = |completes: &str| {
+        let options = format!("{{\"lost\": true, \"token\": \"{token}\"{completes}}}");
+        cluster.router.client().execute(&format!("SELECT docshard.remove_shard('shard0', '{options}')"), &[])
+    };
+    let asked = remove("").expect_err("the router's part may be older");
+    let hint = asked.as_db_error().and_then(|error| error.hint()).unwrap_or_default();
+    assert!(hint.contains("completeChanges"), "{asked:?}");
+    remove(", \"completeChanges\": true").expect("it is removed");
+    await_completion(&cluster);
+    assert_eq!(count(&cluster), 6);
+}
+
+/// The only donor has committed the decision and is lost, with the router, which has rolled the recipient's part back since: the copy has the only
+/// documents, and nothing shows it. In the second case, a part of the copy is on the router itself.
+#[test]
+fn the_removal_of_a_lost_shard_does_not_drop_what_may_be_the_only_copy() {
+    for (statement, lost, left) in [
+        (format!("SELECT docshard.unshard_collection('{NS}', 'shard1')"), 0, 6),
+        (format!("SELECT docshard.reshard_collection('{NS}', '{{\"_id\": \"hashed\"}}')"), 1, 0),
+    ] {
+        let cluster = cluster(2);
+        if lost == 1 {
+            cluster.router.psql("SELECT docshard.remove_shard('shard0')");
+        }
+        let changing = begin_change(&cluster, statement, "reshard.verified");
+        let mut cluster = cluster;
+        let backup = cluster.router.backup();
+        cluster.router.release("reshard.verified");
+        changing.join().expect("it ends").expect("it is decided");
+        if lost == 0 {
+            // As after a rollback of the part that shard1 has prepared.
+            cluster.shards[1].psql("UPDATE docshard_data.placement SET version = 1");
+        }
+        cluster.shards[lost].stop();
+        cluster.router.restore(backup);
+        cluster.router.psql("SELECT docshard.take_over_cluster('{\"force\": true}')");
+        await_error(&cluster, "do not answer");
+        let name = format!("shard{lost}");
+        let announced: Value =
+            cluster.router.value(&format!("SELECT docshard.remove_shard('{name}', '{{\"lost\": true}}')::jsonb"));
+        let remove = |completes: Value| {
+            let mut options = serde_json::json!({"lost": true, "token": announced["token"]});
+            if completes.is_boolean() {
+                options["completeChanges"] = completes;
+            }
+            cluster.router.client().execute(&format!("SELECT docshard.remove_shard('{name}', '{options}')"), &[])
+        };
+        let asked = remove(Value::Null).expect_err("it may be decided");
+        let message = asked.as_db_error().map(|error| error.message()).unwrap_or_default();
+        assert!(message.contains("may be decided"), "{asked:?}");
+        remove(true.into()).expect("it is removed");
+        await_completion(&cluster);
+        let found = count(&cluster);
+        assert!(if left == 6 { found == 6 } else { (1..6).contains(&found) }, "{found}");
+    }
+}
+
+/// Nothing is aborted or dropped while the administrator may still commit what the lost router has prepared.
+#[test]
+fn a_change_of_layout_waits_for_the_end_of_prepared_transactions() {
+    let cluster = restored_in_a_decision(|_| ());
+    await_error(&cluster, "has not ended may decide");
+    cluster.shards.iter().for_each(|shard| end_prepared("COMMIT", shard));
+    assert_completed(&cluster);
+}
+
+/// The lost router has dropped the collection since. Its change is over, and the router's own part is left for the administrator.
+#[test]
+fn a_change_of_layout_of_a_collection_that_was_dropped_since_is_ended() {
+    let reshard = format!("SELECT docshard.reshard_collection('{NS}', '{{\"_id\": \"hashed\"}}')");
+    let dropped = format!("SELECT docshard.drop_collection('{NS}')");
+    let cluster = restored_after_a_change(cluster(2), reshard, "reshard.deciding", &[dropped], |_| ());
+    take_over(&cluster);
+    await_completion(&cluster);
+    assert!(orphans(&cluster).contains("local|docshard_data.c2"), "{}", orphans(&cluster));
+    cluster.router.psql(&format!("SELECT docshard.drop_collection('{NS}')"));
+    cluster.router.psql(&insert(1));
+    assert_eq!(count(&cluster), 1);
+}
+
+/// The lost router has aborted its change, whose copy stayed at a shard that was down, and has decided another one since. The missing table does
+/// not show the first one's decision.
+#[test]
+fn an_aborted_change_is_not_completed_instead_of_a_later_one() {
+    let mut cluster = cluster(2);
+    let unshard = format!("SELECT docshard.unshard_collection('{NS}', 'shard1')");
+    let changing = begin_change(&cluster, unshard, "reshard.caught_up");
+    let backup = cluster.router.backup();
+    cluster.shards[1].stop();
+    cluster.router.release("reshard.caught_up");
+    changing.join().expect("it ends").expect_err("the recipient is down");
+    cluster.router.psql(&format!("SELECT docshard.unshard_collection('{NS}', 'shard0')"));
+    cluster.router.psql(&insert(103));
+    cluster.router.restore(backup);
+    cluster.shards[1].start();
+    take_over(&cluster);
+    await_error(&cluster, "which the catalog does not know");
+    assert_eq!(cluster.shards[0].value::<i64>("SELECT count(*) FROM docshard_data.c3"), 7);
+}
+
+/// A request before the failover to let writers wait is not a consent to take the router's own part.
+#[test]
+fn a_copy_on_the_router_needs_a_consent_of_its_own() {
+    let unshard = format!("SELECT docshard.unshard_collection('{NS}', 'local')");
+    let mut cluster = cluster(2);
+    let changing = begin_change(&cluster, unshard, "reshard.verified");
+    cluster.router.psql(&format!("SELECT docshard.commit_reshard_collection('{NS}')"));
+    let backup = cluster.router.backup();
+    cluster.router.release("reshard.verified");
+    changing.join().expect("it ends").expect("it is decided");
+    cluster.router.restore(backup);
+    take_over(&cluster);
+    await_error(&cluster, "own part may be missing");
+}
+
+/// The router has the whole copy, which is as old as the backup, and the former table is gone.
+#[test]
+fn a_copy_on_the_router_is_not_dropped_when_the_former_table_is_gone() {
+    let unshard = format!("SELECT docshard.unshard_collection('{NS}', 'local')");
+    let cluster = restored_in_a_change(unshard, "reshard.verified");
+    await_error(&cluster, "have dropped the former table");
+    let abort = format!("SELECT docshard.abort_reshard_collection('{NS}')");
+    let refused = cluster.router.client().execute(&abort, &[]).expect_err("it is decided");
+    assert!(refused.as_db_error().is_some_and(|error| error.message().contains("may be decided")), "{refused:?}");
+    recover(&cluster);
+    assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard_data.c2"), 6);
+    // What statements say does not lead to an empty table.
+    let query = format!("SELECT docshard.count_documents('{NS}')");
+    let refused = cluster.router.client().query(&query, &[]).expect_err("the table is gone");
+    let hint = refused.as_db_error().and_then(|error| error.hint()).unwrap_or_default();
+    assert!(hint.contains("docshard.resharding"), "{refused:?}");
+    assert_eq!(
+        cluster.router.psql("SELECT type FROM docshard.check_metadata_consistency() WHERE repair LIKE '%adopt%'"),
+        ""
+    );
+    // An administrator takes it as it is.
+    cluster.router.psql(&format!("SELECT docshard.commit_reshard_collection('{NS}')"));
+    assert_completed(&cluster);
+}
+
+/// The router itself has a part of the copy, which is as old as the backup: it cannot be completed, and nothing may be dropped.
+#[test]
+fn a_change_of_layout_that_the_backup_has_only_a_part_of_is_left_to_the_administrator() {
+    let cluster = restored_in_a_change(
+        format!("SELECT docshard.reshard_collection('{NS}', '{{\"_id\": 1}}')"),
+        "reshard.verified",
+    );
+    let stored = |node: &Node| {
+        let table: String = node.value("SELECT 'docshard_data.c' || collection_id FROM docshard_data.placement");
+        node.value::<i64>(&format!("SELECT count(*) FROM {table}"))
+    };
+    let documents = || cluster.shards.iter().map(stored).sum::<i64>();
+    let before = documents();
+    assert!(before > 0, "the shards have documents of the new layout");
+    await_error(&cluster, "may be decided");
+    let abort = format!("SELECT docshard.abort_reshard_collection('{NS}')");
+    let refused = cluster.router.client().execute(&abort, &[]).expect_err("it is decided");
+    assert!(refused.as_db_error().is_some_and(|error| error.message().contains("may be decided")), "{refused:?}");
+    recover(&cluster);
+    assert_eq!(documents(), before);
+}
+
+/// The lost router has added a shard and moved the collection there: no statement or repair makes it empty.
+#[test]
+fn a_router_that_lacks_a_shard_makes_no_collection_empty() {
+    let mut cluster = Cluster::start(1);
+    cluster.router.psql("SELECT docshard.stop_balancer(), docshard.enable_sharding('test', 'shard0')");
+    cluster.router.psql(&insert(1));
+    let backup = cluster.router.backup();
+    cluster.add_server(Installation::private());
+    cluster.router.add_shard(&cluster.shards[1]);
+    cluster.router.psql(&format!("SELECT docshard.move_collection('{NS}', 'shard1')"));
+    cluster.router.restore(backup);
+    cluster.router.psql("SELECT docshard.take_over_cluster('{\"force\": true}')");
+    wait_until("the router has the shard's lock", PATIENCE, || cluster.lock_holders()[0] == Some(true));
+    let query = format!("SELECT docshard.count_documents('{NS}')");
+    let error = cluster.router.client().query(&query, &[]).expect_err("the table is gone");
+    let hint = error.as_db_error().and_then(|error| error.hint()).unwrap_or_default();
+    assert!(hint.contains("add_shard") && !hint.contains("adopt"), "{error:?}");
+    let adopt = "SELECT docshard.accept_shard('shard0', '{\"adopt\": true}')";
+    let refused = cluster.router.psql_script("postgres", &[], adopt);
+    assert!(refused.contains("its documents may be in shard") || refused.contains("\"failed\""), "{refused}");
+    assert_eq!(cluster.shards[1].value::<i64>("SELECT count(*) FROM docshard_data.c2"), 1);
+    assert_eq!(cluster.shards[0].psql("SELECT to_regclass('docshard_data.c1')"), "\n");
+}
+
+/// The backup is from before a change of layout: the shards have only a table that it does not know.
+#[test]
+fn a_router_that_lacks_a_change_of_layout_says_so() {
+    let mut cluster = cluster(2);
+    // The counters would show that the catalog is older.
+    cluster.router.psql("SELECT docshard.set_setting('shard_count_interval_ms', '60000')");
+    let backup = cluster.router.backup();
+    cluster.router.psql(&format!("SELECT docshard.unshard_collection('{NS}', 'shard1')"));
+    cluster.router.restore(backup);
+    let query = format!("SELECT docshard.count_documents('{NS}')");
+    let error = cluster.router.client().query(&query, &[]).expect_err("the table is gone");
+    let error = error.as_db_error().expect("an error of the server");
+    let (message, hint) = (error.message(), error.hint().unwrap_or_default());
+    assert!(message.contains("the catalog has lost its last commits"), "{error:?}");
+    assert!(
+        message.contains("docshard_data.c2 on shard \"shard1\"") && !message.contains("shard0\" has lost"),
+        "{error:?}"
+    );
+    assert!(hint.contains("list_orphaned_relations") && !hint.contains("adopt"), "{error:?}");
+    let of_health = "SELECT coalesce(error, '') FROM docshard.health WHERE shard = 'shard0'";
+    let shown: String = cluster.router.value(of_health);
+    assert!(shown.contains("the catalog has lost its last commits"), "{shown}");
+    let repairs = "SELECT count(*), count(repair) FROM docshard.check_metadata_consistency()";
+    let row = cluster.router.client().query_one(repairs, &[]).expect("findings");
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (2, 0));
+    recover(&cluster);
+    assert_eq!(cluster.shards[1].value::<i64>("SELECT count(*) FROM docshard_data.c2"), 6);
+    assert!(orphans(&cluster).contains("c2"));
+    // No repair makes the collection empty, also while the shard that has the documents is down.
+    let refused = adopt(&cluster, "shard0").expect_err("the documents are elsewhere");
+    assert!(refused.message().contains("docshard_data.c2 on shard \"shard1\""), "{refused:?}");
+    cluster.shards[1].stop();
+    let refused = adopt(&cluster, "shard0").expect_err("the documents may be elsewhere");
+    assert!(refused.message().contains("\"shard1\", which does not answer"), "{refused:?}");
+    let error = cluster.router.client().query(&query, &[]).expect_err("the table is gone");
+    let hint = error.as_db_error().and_then(|error| error.hint().map(str::to_owned)).unwrap_or_default();
+    assert!(!hint.contains("adopt"), "{error:?}");
+}
