@@ -173,7 +173,7 @@ fn a_stage_that_describes_the_collection_or_the_cluster_comes_first() {
         ),
         (json!({"$listClusterCatalog": {"shards": 1}}), Err(14)),
         (json!({"$listClusterCatalog": {"other": true}}), Err(40415)),
-        (json!({"$listClusterCatalog": []}), Err(9)),
+        (json!({"$listClusterCatalog": []}), Err(9_621_302)),
         (json!({"$shardedDataDistribution": {}}), Ok(Distribution)),
         (json!({"$shardedDataDistribution": {"a": 1}}), Err(40415)),
         (json!({"$currentOp": {"allUsers": true}}), Ok(Operations { idle: false, all_users: true })),

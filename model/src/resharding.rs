@@ -51,6 +51,8 @@ pub enum Mechanism {
     ShardsShowDecision,
     /// one shard is enough to show it
     OneShardShows,
+    /// what a lost router has prepared is not ended before it is known what it has decided
+    LeaveParts,
     /// statements wait until it is known what a lost router has decided
     AwaitDecision,
 }
@@ -236,6 +238,8 @@ pub struct World {
     pub restored: bool,
     /// a prepared part was rolled back
     pub rolled_back: bool,
+    /// an administrator has rolled one back, and confirms what recovery asks then
+    pub confirmed: bool,
     /// a user was told that the change is aborted
     pub told_aborted: bool,
     /// a wrong answer
@@ -267,6 +271,8 @@ pub enum Event {
     Restore,
     /// an administrator commits a shard's prepared part
     CommitPrepared(usize),
+    /// an administrator rolls a shard's prepared part back
+    RollBackPrepared(usize),
     /// a writer takes a step
     Write(usize),
     Read(usize),
@@ -330,6 +336,7 @@ impl Model for Protocol {
             crashes: self.crashes,
             restored: false,
             rolled_back: false,
+            confirmed: false,
             told_aborted: false,
             wrong: None,
         }]
@@ -354,6 +361,7 @@ impl Model for Protocol {
                 Event::CaptureArrives(shard),
                 Event::Resolve(shard),
                 Event::CommitPrepared(shard),
+                Event::RollBackPrepared(shard),
                 Event::Read(shard),
             ]);
         }
@@ -373,6 +381,7 @@ impl Model for Protocol {
             Event::Recover => self.recover(world),
             Event::Restore => self.restore(world),
             Event::CommitPrepared(shard) => self.commit_prepared(world, shard),
+            Event::RollBackPrepared(shard) => self.roll_back_prepared(world, shard),
             Event::Write(number) => self.write(world, number),
             Event::Read(shard) => self.read(world, shard),
         }

@@ -116,5 +116,6 @@ fn without_ending_sessions() {
 fn without_the_decision_that_shards_show() {
     breaks(Mechanism::ShardsShowDecision, WRITES, Protocol { restore: true, ..base() });
     breaks(Mechanism::OneShardShows, WRITES, Protocol { restore: true, ..base() });
+    breaks(Mechanism::LeaveParts, ANSWERS, Protocol { restore: true, ..base() });
     breaks(Mechanism::AwaitDecision, WRITES, Protocol { writers: vec![&[0]], restore: true, ..base() });
 }

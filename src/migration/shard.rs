@@ -87,6 +87,11 @@ impl ShardSession {
         self.named(|session| session.execute(sql))
     }
 
+    /// Commits or rolls back a prepared transaction, unless another process has ended it.
+    pub fn end_prepared(&mut self, gid: &str, commits: bool) -> Result<()> {
+        self.named(|session| session.end_prepared(gid, commits))
+    }
+
     /// Terminates the other sessions on the shard that have this application name. Waits up to 5 seconds for each; returns how many have
     /// not ended. Any role may use the name, so sessions of roles whose rights this one does not have stay, and do not count.
     pub fn end_sessions(&mut self, application: &str) -> Result<i64> {

@@ -27,6 +27,7 @@ use crate::pg::server::sleep_ms;
 use crate::pg::{fault, spi, transaction};
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::{placements, resharding};
+use crate::transactions;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::resharding::State;
 use docshard_core::error::sqlstate::LOCK_NOT_AVAILABLE;
@@ -305,6 +306,7 @@ impl Copying {
                 .with_hint("Another router may work on this cluster's shards."));
             }
         }
+        transactions::decides_change(change.id);
         layout::replace(&change.of, &change.copy, &change.layout, self.version)?;
         let stall = i64::try_from(frozen.elapsed().as_millis()).unwrap_or(i64::MAX);
         resharding::set_stall(change.id, stall, self.documents, self.rounds)?;

@@ -19,6 +19,7 @@ mod abort;
 mod coordinator;
 mod copying;
 mod decision;
+mod evidence;
 pub mod jobs;
 mod plan;
 mod refused;

@@ -26,6 +26,9 @@ use docshard_core::routing::protocol::table::DropTable;
 /// Ends every change without a living coordinator; returns how many could not be ended because a shard is unreachable: the error is in
 /// their rows. Must be called outside any transaction.
 pub fn recover() -> Result<usize> {
+    if fault::is_off("layout_recovery") {
+        return Ok(0);
+    }
     let mut left = 0;
     for Resharding { id, .. } in transaction::run(resharding::unfinished)? {
         let tag = Tag::Coordinator(id);
@@ -54,6 +57,7 @@ pub(super) fn settle(id: i64) -> Result<()> {
         let row = transaction::run(|| resharding::get(id))?;
         match next_action(row.state) {
             Action::Abort => {
+                transaction::run(|| restored::end_prepared(&row))?;
                 if transaction::run(|| complete_or_abort(&row, &[], Confirmed::No))?
                     && let Err(error) = follow::follow(&row.namespace)
                 {

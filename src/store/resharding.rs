@@ -183,6 +183,9 @@ statements! {
         select_active "WHERE state = 'running' AND (collection_id = $1 OR copy_id = $1)"
     }
 
+    /// The change with this number, if it is running.
+    pub fn read_running(id: i64) -> Option<Resharding> { select_active "WHERE id = $1 AND state = 'running'" }
+
     fn of_namespace(namespace: &str) -> Option<Resharding> { select "WHERE namespace = $1 ORDER BY id DESC LIMIT 1" }
 
     /// The progress of a change.

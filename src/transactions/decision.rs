@@ -5,19 +5,30 @@ use crate::catalog::cluster::identity;
 use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::transaction::durability;
+use crate::pg::transaction::epoch::{self, Epoch};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::{security::user, server};
 use crate::remote::Coordinator;
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store;
 use pgrx::pg_sys::Oid;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 pub(super) struct Router;
 
 thread_local! {
     /// Prepared transactions that their shards have committed, so that their rows can be deleted.
     static FINISHED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+thread_local! {
+    /// The change of layout that a transaction decides, and the part of that transaction in which this was said.
+    static CHANGE: Cell<Option<(Epoch, i64)>> = const { Cell::new(None) };
+}
+
+/// Says that the present transaction decides a change of layout, so that its parts at the shards bear the change's number.
+pub fn decides_change(id: i64) {
+    CHANGE.set(Some((epoch::now(), id)));
 }
 
 /// From this number of transactions in [`FINISHED`] on, no more are added. The worker deletes the rows of the others.
@@ -30,7 +41,8 @@ impl Coordinator for Router {
         // This is called at the local pre-commit, where there is no snapshot, and the session's user has no rights in the
         // catalog.
         let _snapshot = ActiveSnapshot::latest();
-        Ok(user::as_extension_owner(identity::coordinator)?.token(transaction))
+        let change = CHANGE.take().filter(|(at, _)| *at == epoch::now()).map(|(_, change)| change);
+        Ok(user::as_extension_owner(identity::coordinator)?.token(transaction, change))
     }
 
     fn decide(&self, gids: &[(Oid, String)], at_once: bool) -> Result<()> {

@@ -15,7 +15,8 @@
 //! [`resolve_all`] ends prepared transactions that remain after a crash or a lost connection. If the lock of a transaction that
 //! this router has prepared is free, the process that prepared it has ended. The transaction is then committed if the catalog has
 //! a row for it, and rolled back if not. A prepared transaction of a router that this one has replaced is committed if it has a
-//! row here. Otherwise it stays, because its row may be missing in this catalog.
+//! row here. Otherwise it stays, because its row may be missing in this catalog. A transaction that decides a change of layout which another
+//! server has begun stays, too: a standby that was promoted may lack the row, and [`crate::resharding`] finds out what the other shards show.
 //!
 //! INVARIANTS
 //! * A transaction's lock is released only after the transaction has committed, so that its rows are visible, or has aborted. So a
@@ -31,6 +32,7 @@ mod resolve;
 
 use crate::remote;
 
+pub use decision::decides_change;
 pub use resolve::resolve_all;
 
 /// Called from `_PG_init`.

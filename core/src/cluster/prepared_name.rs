@@ -2,13 +2,17 @@
 //!
 //! `docshard_<cluster><transaction>_e<epoch>_<process>_<transaction>_<counter>_<server>`: cluster and transaction in hexadecimal, 16
 //! and 8 digits. The epoch is the router's: a router with another epoch must not commit or roll back the transaction. Names
-//! without an epoch come from the cluster's first router, before names had one.
+//! without an epoch come from the cluster's first router, before names had one. A transaction that decides a change of a collection's layout
+//! has `_l<change>` after the epoch: what the shards show of the change may tell its outcome after a failover that has lost it.
 
 /// The prefix of the names of all transactions that routers prepare at shards.
 pub const PREFIX: &str = "docshard_";
 
 /// The epoch of a cluster's first router.
 pub const FIRST_EPOCH: i64 = 1;
+
+const EPOCH: char = 'e';
+const CHANGE: char = 'l';
 
 /// The router that a name identifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,16 +33,17 @@ pub enum Origin {
 }
 
 impl Coordinator {
-    /// The part of the names of one local transaction between [`PREFIX`] and the process.
+    /// The part of the names of one local transaction between [`PREFIX`] and the process; `change`: the change of layout that it decides.
     #[must_use]
-    pub fn token(&self, transaction: u32) -> String {
-        format!("{}{transaction:08x}_e{}", self.cluster_digits(), self.epoch)
+    pub fn token(&self, transaction: u32, change: Option<i64>) -> String {
+        let change = change.map(|change| format!("_{CHANGE}{change}")).unwrap_or_default();
+        format!("{}{transaction:08x}_{EPOCH}{}{change}", self.cluster_digits(), self.epoch)
     }
 
     /// The prefix of the names of one local transaction.
     #[must_use]
     pub fn prefix(&self, transaction: u32) -> String {
-        format!("{PREFIX}{}_", self.token(transaction))
+        format!("{PREFIX}{}_", self.token(transaction, None))
     }
 
     /// The prefix of the names of the transactions of all routers of the cluster.
@@ -54,15 +59,26 @@ impl Coordinator {
     /// The owner of the transaction of that name; None if the name belongs to no router of this cluster.
     #[must_use]
     pub fn origin(&self, name: &str) -> Option<Origin> {
-        let rest = name.strip_prefix(&self.cluster_prefix())?;
-        let (transaction, rest) = (rest.get(..8)?, rest.get(8..)?.strip_prefix('_')?);
+        let (transaction, mut fields) = self.fields(name)?;
         let transaction = u32::from_str_radix(transaction, 16).ok()?;
-        let field = rest.split('_').next().unwrap_or_default();
-        let epoch = match field.strip_prefix('e') {
+        let epoch = match fields.next().unwrap_or_default().strip_prefix(EPOCH) {
             Some(digits) => digits.parse().ok(),
             None => Some(FIRST_EPOCH),
         };
         Some(if epoch == Some(self.epoch) { Origin::Own(transaction) } else { Origin::Other })
+    }
+
+    /// The change of layout that the transaction of that name decides.
+    #[must_use]
+    pub fn change(&self, name: &str) -> Option<i64> {
+        let (_, mut fields) = self.fields(name)?;
+        fields.nth(1)?.strip_prefix(CHANGE)?.parse().ok()
+    }
+
+    /// The digits of the transaction, and the fields after it.
+    fn fields<'a>(&self, name: &'a str) -> Option<(&'a str, std::str::Split<'a, char>)> {
+        let rest = name.strip_prefix(&self.cluster_prefix())?;
+        Some((rest.get(..8)?, rest.get(8..)?.strip_prefix('_')?.split('_')))
     }
 }
 
@@ -86,6 +102,17 @@ mod tests {
             assert_eq!(STRANGER.origin(&name), None);
         }
         assert!(STRANGER.prefix(1).starts_with("docshard_ffffffffffffffff00000001_e1_"));
+    }
+
+    #[test]
+    fn a_name_tells_the_change_that_it_decides() {
+        for (change, expected) in [(None, None), (Some(3), Some(3)), (Some(3 << 32 | 1), Some(3 << 32 | 1))] {
+            let name = format!("{PREFIX}{}_4711_750_0_16390", THIRD.token(750, change));
+            assert!(name.starts_with(&THIRD.prefix(750)), "{name}");
+            assert_eq!((FIRST.change(&name), FIRST.origin(&name)), (expected, Some(Origin::Other)), "{name}");
+            assert_eq!((STRANGER.change(&name), THIRD.origin(&name)), (None, Some(Origin::Own(750))), "{name}");
+        }
+        assert_eq!(FIRST.change("docshard_0000000000001234000002ee_e1_lx_1"), None);
     }
 
     #[test]

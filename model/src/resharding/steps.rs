@@ -269,17 +269,27 @@ impl Protocol {
         })
     }
 
+    /// An administrator rolls back what a lost router has prepared, whether it was decided or not.
+    pub(super) fn roll_back_prepared(&self, world: &World, at: usize) -> Option<World> {
+        (world.is_undecided() && world.shards[at].prepared).then(|| {
+            let mut next = world.clone();
+            roll_back(&mut next, at);
+            next.confirmed = true;
+            next
+        })
+    }
+
     /// A prepared part without a coordinator ends as the catalog says.
     pub(super) fn resolve(&self, world: &World, at: usize) -> Option<World> {
-        if !world.shards[at].prepared || !matches!(world.pc, Pc::Settle | Pc::Dead) {
+        let is_left = world.is_undecided() && !self.is_off(Mechanism::LeaveParts);
+        if !world.shards[at].prepared || is_left || !matches!(world.pc, Pc::Settle | Pc::Dead) {
             return None;
         }
         let mut next = world.clone();
         if world.map {
             commit(&mut next, at);
         } else {
-            next.shards[at].prepared = false;
-            next.rolled_back = true;
+            roll_back(&mut next, at);
         }
         Some(next)
     }
@@ -293,10 +303,21 @@ impl Protocol {
         let mut decided = world.shards.iter().map(|shard| shard.decided);
         let shows = if self.is_off(Mechanism::OneShardShows) { decided.all(|is| is) } else { decided.any(|is| is) };
         let shows = shows && !self.is_off(Mechanism::ShardsShowDecision);
+        let prepared = world.shards.iter().position(|shard| shard.prepared);
         match next_action(world.state) {
-            // What is prepared may still decide it.
-            Action::Abort if world.restored && world.shards.iter().any(|shard| shard.prepared) => return None,
+            // The parts end one after the other.
+            Action::Abort if world.restored && prepared.is_some() => {
+                let at = prepared?;
+                if shows {
+                    commit(&mut next, at);
+                } else {
+                    roll_back(&mut next, at);
+                }
+            }
             Action::Abort if shows => {
+                if world.shards.iter().any(|shard| !shard.decided) && !world.confirmed {
+                    next.wrong = Some("a part of a decided change is missing");
+                }
                 self.advance(&mut next, State::Running, State::Committed);
                 next.map = true;
                 for shard in &mut next.shards {
@@ -372,6 +393,12 @@ fn commit(world: &mut World, at: usize) {
     shard.old = None;
     shard.capture = false;
     shard.log.clear();
+}
+
+/// A shard rolls back its part of the decision.
+fn roll_back(world: &mut World, at: usize) {
+    world.shards[at].prepared = false;
+    world.rolled_back = true;
 }
 
 /// The coordinator's sessions and open transactions end.

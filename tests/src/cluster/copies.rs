@@ -104,12 +104,14 @@ impl Node {
         }
     }
 
-    /// Crashes this server and promotes a standby, which takes over the server's address: all sessions are lost.
+    /// Crashes this server, if it runs, and promotes a standby, which takes over the server's address: all sessions are lost.
     ///
     /// # Panics
     /// If the standby does not start.
     pub fn fail_over(&mut self, standby: Standby) {
-        self.crash();
+        if self.process.is_some() {
+            self.crash();
+        }
         self.replace_by(standby);
     }
 
@@ -260,3 +262,10 @@ impl Drop for DiskClone {
 /// A base backup of a server.
 #[derive(Debug)]
 pub struct Backup(Node);
+
+impl Backup {
+    /// Switches a mechanism off for the server that is restored from it.
+    pub fn switch_off(&self, mechanism: &str) {
+        self.0.switch_off(mechanism);
+    }
+}

@@ -1,7 +1,8 @@
 //! Changes of a collection's layout that the lost router had begun or decided.
 
 use crate::{
-    NS, PATIENCE, adopt, cluster, count, end_prepared, insert, orphans, recover, take_over, take_over_with_faults,
+    NS, PATIENCE, adopt, cluster, count, end_prepared, insert, orphans, prepared, recover, take_over,
+    take_over_with_faults,
 };
 use docshard_tests::moving::move_chunk;
 use docshard_tests::{Cluster, Fault, Installation, Node, wait_until};
@@ -212,33 +213,107 @@ fn a_change_of_layout_waits_for_a_shard_that_may_have_the_only_documents() {
     assert_completed(&cluster);
 }
 
-/// A router that was restored from a backup at `reshard.verified`, while the decision of the lost router is prepared at both shards.
-fn restored_in_a_decision(before: impl FnOnce(&Cluster)) -> Cluster {
-    let mut cluster = cluster(2);
+/// Crashes the router while its decision of a change is prepared at both shards; `copy` copies it at `reshard.verified`.
+fn crash_in_a_decision<T>(cluster: &mut Cluster, copy: impl FnOnce(&Cluster) -> T) -> T {
     let unshard = format!("SELECT docshard.unshard_collection('{NS}', 'shard1')");
-    let changing = begin_change(&cluster, unshard, "reshard.verified");
-    // In the backup, too: until the restored router has taken over, it would end what it takes for its own.
-    cluster.router.switch_off("resolver");
-    let backup = cluster.router.backup();
+    let changing = begin_change(cluster, unshard, "reshard.verified");
+    let copied = copy(cluster);
     cluster.router.arm("decide.prepared", Fault::Pause);
     cluster.router.release("reshard.verified");
     cluster.router.await_fault("decide.prepared");
     cluster.router.crash();
     drop(changing.join());
+    cluster.router.clear_faults();
+    copied
+}
+
+/// A router that was restored from a backup at `reshard.verified`, while the decision of the lost router is prepared at both shards.
+fn restored_in_a_decision(before: impl FnOnce(&Cluster)) -> Cluster {
+    let mut cluster = cluster(2);
+    let backup = crash_in_a_decision(&mut cluster, |cluster| cluster.router.backup());
     before(&cluster);
+    // Until the restored router has taken over, it would end what it takes for its own.
+    backup.switch_off("layout_recovery");
     cluster.router.restore(backup);
-    cluster.router.release("reshard.verified");
     take_over_with_faults(&cluster);
-    cluster.router.switch_on("resolver");
+    cluster.router.clear_faults();
     cluster
+}
+
+/// The former router has committed one shard's part of the decision. The new one commits the other.
+#[test]
+fn a_decision_that_one_shard_has_committed_is_committed_at_the_others() {
+    for first in [0, 1] {
+        let cluster = restored_in_a_decision(|cluster| end_prepared("COMMIT", &cluster.shards[first]));
+        assert_completed(&cluster);
+    }
+}
+
+/// The same after a failover to a standby that lacks the decision: it is no other router, so that it could roll back the other part itself.
+#[test]
+fn a_promoted_router_ends_a_lost_decision_as_the_shards_show_it() {
+    for (committed, state) in [(Some(0), "committed"), (Some(1), "committed"), (None, "aborted")] {
+        let mut cluster = cluster(2);
+        let standby = crash_in_a_decision(&mut cluster, |cluster| {
+            let standby = cluster.router.asynchronous_standby();
+            standby.cut_off();
+            standby
+        });
+        if let Some(shard) = committed {
+            end_prepared("COMMIT", &cluster.shards[shard]);
+        }
+        // The other shard's part stays while it is not known whether this one shows the decision.
+        let silent = committed.unwrap_or_default();
+        cluster.shards[silent].stop();
+        cluster.router.fail_over(standby);
+        await_error(&cluster, "do not answer");
+        assert_eq!(prepared(&cluster.shards[1 - silent]), 1);
+        cluster.shards[silent].start();
+        assert_completed(&cluster);
+        let outcome = "SELECT outcome FROM docshard_catalog.resharding";
+        assert_eq!(cluster.router.value::<String>(outcome), state);
+        assert!(cluster.shards.iter().all(|shard| prepared(shard) == 0));
+    }
+}
+
+/// Between a router's crash and its restart, a shard is lost with its part of a prepared decision: the new layout's only shard, or the former one's.
+#[test]
+fn the_removal_of_a_lost_shard_ends_what_is_prepared_at_others() {
+    for (lost, completes, left) in [(1, true, 6), (1, false, 6), (0, true, 6), (0, false, 0)] {
+        let mut cluster = cluster(2);
+        crash_in_a_decision(&mut cluster, |_| ());
+        cluster.shards[lost].stop();
+        cluster.router.start();
+        await_error(&cluster, "do not answer");
+        let name = format!("shard{lost}");
+        let announced: Value =
+            cluster.router.value(&format!("SELECT docshard.remove_shard('{name}', '{{\"lost\": true}}')::jsonb"));
+        let remove = |completes: Value| {
+            let mut options = serde_json::json!({"lost": true, "token": announced["token"]});
+            if completes.is_boolean() {
+                options["completeChanges"] = completes;
+            }
+            cluster.router.client().execute(&format!("SELECT docshard.remove_shard('{name}', '{options}')"), &[])
+        };
+        // The worker may be looking at the change at any moment.
+        wait_until("it asks", PATIENCE, || {
+            let asked = remove(Value::Null).expect_err("it may be decided");
+            let hint = asked.as_db_error().and_then(|error| error.hint()).unwrap_or_default();
+            hint.contains("completeChanges")
+        });
+        wait_until("it is removed", PATIENCE, || remove(completes.into()).is_ok());
+        await_completion(&cluster);
+        assert_eq!((prepared(&cluster.shards[1 - lost]), count(&cluster)), (0, left), "{lost} {completes}");
+    }
 }
 
 /// The donor has committed the decision, and the recipient has not: only the missing table shows it, so an administrator confirms it.
 #[test]
 fn a_change_of_layout_that_only_a_donor_shows_is_completed_when_it_is_confirmed() {
-    let cluster = restored_in_a_decision(|cluster| end_prepared("COMMIT", &cluster.shards[0]));
-    await_error(&cluster, "has not ended may decide");
-    end_prepared("ROLLBACK", &cluster.shards[1]);
+    let cluster = restored_in_a_decision(|cluster| {
+        end_prepared("COMMIT", &cluster.shards[0]);
+        end_prepared("ROLLBACK", &cluster.shards[1]);
+    });
     await_error(&cluster, "may lack documents");
     cluster.router.psql(&format!("SELECT docshard.commit_reshard_collection('{NS}')"));
     assert_completed(&cluster);

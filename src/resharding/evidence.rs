@@ -1,0 +1,225 @@
+//! What the shards show of a change of layout that another server has begun: whether it is decided, and whether documents may be missing.
+
+use super::restored::may_be_decided;
+use crate::catalog::cache;
+use crate::catalog::cluster::nodes::read_call_on;
+use crate::catalog::cluster::shard::Shard;
+use crate::migration::shard::{RECOVERY, ShardSession};
+use crate::pg::error::{Error, Result};
+use crate::store::resharding::Resharding;
+use crate::store::{collections, placements};
+use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::cluster::handshake::LOCAL;
+use docshard_core::error::{Kind, error};
+use docshard_core::routing::protocol::Call;
+use docshard_core::routing::protocol::shard_tables::{HoldPlacement, ReadPlacements};
+use std::rc::Rc;
+
+/// What the shards show of a change: names of shards.
+#[derive(Default)]
+pub(super) struct Evidence {
+    /// recipients whose version of the copy is newer than the catalog's, with these versions
+    pub(super) newer: Vec<(String, i64)>,
+    /// recipients whose version is not newer: they have lost the decision, or their parts of it were rolled back
+    older: Vec<String>,
+    /// recipients without the copy
+    pub(super) without_copy: Vec<Rc<Shard>>,
+    /// the number of recipients besides the router that have it, in whatever version
+    copies: usize,
+    /// the router's own part may lack documents
+    is_own_doubtful: bool,
+    /// the router's own database has the copy, and no other recipient is asked
+    is_own_alone: bool,
+    /// donors that have dropped the collection's table
+    pub(super) without_table: Vec<String>,
+    /// those that have it, the router among them
+    with_table: Vec<String>,
+    /// donors and recipients that do not answer
+    pub(super) silent: Vec<String>,
+    /// donors and recipients at which a prepared transaction may decide the change
+    pub(super) held: Vec<Rc<Shard>>,
+}
+
+/// What a shard shows of one of its collections.
+enum Shown {
+    Nothing,
+    Version(i64),
+    /// a transaction that has not ended is changing it
+    Held,
+    Silent,
+}
+
+impl Evidence {
+    /// True if the change was decided, and the copy is still there. If no shard has it, the lost router has dropped it later.
+    pub(super) fn shows_decision(&self) -> bool {
+        !self.newer.is_empty() || !self.without_table.is_empty() && self.has_copy()
+    }
+
+    /// True if a part of the copy is left.
+    pub(super) fn has_copy(&self) -> bool {
+        self.copies > 0 || self.is_own_alone
+    }
+
+    /// True if a lost shard may have been the only one that showed the decision: no other shard still has the former table, which would show that
+    /// nothing is decided. Then the rest of the copy may have the only documents.
+    pub(super) fn is_open_without(&self, lost: &[ShardId]) -> bool {
+        !lost.is_empty() && self.has_copy() && self.remote_with_table().next().is_none()
+    }
+
+    /// The shards that have the former table. The router's own table is dropped by the decision, which may be lost.
+    fn remote_with_table(&self) -> impl Iterator<Item = &str> {
+        self.with_table.iter().map(String::as_str).filter(|name| *name != LOCAL)
+    }
+
+    /// Refuses while a shard may still show that the change was decided.
+    pub(super) fn require_answers(&self, row: &Resharding) -> Result<()> {
+        if !self.silent.is_empty() {
+            return Err(error!(
+                Kind::HostUnreachable,
+                "{} of {} is not ended, because shards {} do not answer: another router may have decided it",
+                row.command,
+                row.namespace,
+                self.silent.join(", ")
+            )
+            .with_hint(
+                "It ends when they answer, or have been removed as lost shards: if there are several, with the tokens of the others in the \
+                 option alsoLost.",
+            ));
+        }
+        self.held.first().map_or(Ok(()), |shard| Err(may_be_decided(&shard.name)))
+    }
+
+    /// What an administrator must confirm before a decided change is completed, all of it: the error that says so. None: what the shards show
+    /// is enough.
+    pub(super) fn question(&self, row: &Resharding) -> Option<Error> {
+        let mut doubts = Vec::new();
+        if !self.without_copy.is_empty() {
+            let names: Vec<&str> = self.without_copy.iter().map(|shard| shard.name.as_str()).collect();
+            doubts.push(format!("shards {} lack documents of the copy", names.join(", ")));
+        }
+        if self.is_own_doubtful {
+            doubts.push("the last documents of the router's own part may be missing".to_owned());
+        }
+        // No version shows which change it was: it may have been another one, or a donor was restored from before the collection.
+        if self.newer.is_empty() {
+            if !self.with_table.is_empty() {
+                doubts.push(format!("shards {} have it", self.with_table.join(", ")));
+            } else if doubts.is_empty() {
+                doubts.push("no shard has another version of the copy, which may lack documents".to_owned());
+            }
+        } else {
+            // They may have lost what they had committed, and documents with it.
+            if !self.older.is_empty() {
+                doubts.push(format!(
+                    "shards {} have an older version of it, and may lack documents",
+                    self.older.join(", ")
+                ));
+            }
+            let with_table: Vec<&str> = self.remote_with_table().collect();
+            if !with_table.is_empty() {
+                doubts.push(format!("shards {} have the former table", with_table.join(", ")));
+            }
+        }
+        (!doubts.is_empty()).then(|| {
+            error!(
+                Kind::OperationFailed,
+                "{} of {} may be decided: {}, but {}",
+                row.command,
+                row.namespace,
+                self.describe(),
+                doubts.join(", and ")
+            )
+            .with_hint(
+                "Nothing is dropped. If shards, or the router itself, were restored or promoted from a standby, restore them to a later time. \
+                 If that cannot be done, and the former router has decided the change, docshard.commit_reshard_collection() completes it with \
+                 the copy as it is, and drops the former tables. If a shard of it is lost: remove_shard() with the option completeChanges; false aborts the change.",
+            )
+        })
+    }
+
+    pub(super) fn describe(&self) -> String {
+        let newer: Vec<_> = self.newer.iter().map(|(name, _)| name.as_str()).collect();
+        match (&*newer, &*self.without_table) {
+            ([], []) => "no shard shows the decision".to_owned(),
+            ([], without) => format!("shards {} have dropped the former table", without.join(", ")),
+            (newer, _) => format!("shards {} have the new layout", newer.join(", ")),
+        }
+    }
+}
+
+/// Locks the copy's row, and asks all donors and recipients; None if there is no copy.
+pub(super) fn gather(row: &Resharding, lost: &[ShardId]) -> Result<Option<Evidence>> {
+    let Some(known) = collections::lock_id(row.copy_id)? else { return Ok(None) };
+    let mut evidence = Evidence::default();
+    let mut own = None;
+    let recipients = placements::shards(row.copy_id)?;
+    for id in recipients.iter().copied().filter(|id| !lost.contains(id)) {
+        let shard = cache::shard(id)?;
+        if shard.is_local() {
+            own = own_version(&shard, row.copy_id, known.token)?;
+            evidence.is_own_alone =
+                own.is_some() && recipients.iter().all(|other| *other == id || lost.contains(other));
+            continue;
+        }
+        match look(&shard, row.copy_id, known.token)? {
+            Shown::Silent => evidence.silent.push(shard.name.clone()),
+            Shown::Held => {
+                evidence.copies += 1;
+                evidence.held.push(shard);
+            }
+            Shown::Nothing => evidence.without_copy.push(shard),
+            Shown::Version(version) => {
+                evidence.copies += 1;
+                match Some(version) > placements::version(row.copy_id, id)? {
+                    true => evidence.newer.push((shard.name.clone(), version)),
+                    false => evidence.older.push(shard.name.clone()),
+                }
+            }
+        }
+    }
+    if let Some(collection) = collections::lock_id(row.collection)? {
+        for id in placements::shards(row.collection)? {
+            let shard = cache::shard(id)?;
+            if lost.contains(&id) {
+                continue;
+            }
+            // The router's own table is dropped by the decision that was lost.
+            if shard.is_local() {
+                evidence.with_table.push(shard.name.clone());
+                continue;
+            }
+            match look(&shard, row.collection, collection.token)? {
+                Shown::Silent => evidence.silent.push(shard.name.clone()),
+                Shown::Held => evidence.held.push(shard),
+                Shown::Nothing => evidence.without_table.push(shard.name.clone()),
+                Shown::Version(_) => evidence.with_table.push(shard.name.clone()),
+            }
+        }
+    }
+    evidence.silent.sort_unstable();
+    evidence.silent.dedup();
+    evidence.is_own_doubtful =
+        own.is_some_and(|own| evidence.newer.is_empty() || evidence.newer.iter().any(|(_, version)| *version != own));
+    Ok(Some(evidence))
+}
+
+/// Looks at a shard's version of a collection.
+fn look(shard: &Shard, collection: i32, token: i64) -> Result<Shown> {
+    let mut session = match ShardSession::open(shard, RECOVERY) {
+        Ok(session) => session,
+        Err(error) if error.is_out_of_reach() => return Ok(Shown::Silent),
+        Err(error) => return Err(error),
+    };
+    let rows = ReadPlacements { collection: Some(collection) }.call(&mut session)?;
+    let Some(version) = rows.into_iter().find(|row| row.token == token).map(|row| row.version) else {
+        return Ok(Shown::Nothing);
+    };
+    let free = HoldPlacement { collection, token, version }.call(&mut session)?;
+    Ok(if free.is_empty() { Shown::Held } else { Shown::Version(version) })
+}
+
+/// The router's own version of a collection.
+fn own_version(local: &Shard, collection: i32, token: i64) -> Result<Option<i64>> {
+    let rows = read_call_on(local, &ReadPlacements { collection: Some(collection) })?;
+    Ok(rows.into_iter().find(|row| row.token == token).map(|row| row.version))
+}
