@@ -10,7 +10,7 @@ use crate::migration::{MOVE_PRIMARY, MoveRequest, jobs, lost};
 use crate::pg::error::{Error, Result};
 use crate::pg::process;
 use crate::pg::server;
-use crate::resharding;
+use crate::resharding::{self, Answer};
 use docshard_core::error::{Kind, bail, ensure, error};
 use serde_json::{Value as Json, json};
 
@@ -45,8 +45,8 @@ pub fn remove(name: &str, options: &Arguments<'_>) -> Result<Json> {
                 let others = options.get("alsoLost").and_then(Json::as_object).into_iter().flatten();
                 let others =
                     others.map(|(name, token)| (name.as_str(), token.as_str().unwrap_or_default())).collect::<Vec<_>>();
-                let completes = options.get("completeChanges").map(|_| options.flag("completeChanges"));
-                lost::remove(name, token, &others, |gone| resharding::end_without(gone, completes))?
+                let answer = options.get("completeChanges").map(complete_changes).transpose()?;
+                lost::remove(name, token, &others, |gone| resharding::end_without(gone, answer.as_ref()))?
             }
         };
         process::wake_at_commit();
@@ -66,6 +66,24 @@ pub fn remove(name: &str, options: &Arguments<'_>) -> Result<Json> {
         Removal::Completed => json!({
             "msg": "removeshard completed successfully", "state": "completed", "shard": name, "ok": 1,
         }),
+    })
+}
+
+/// Parses the option `completeChanges`: true or false, or an object with one of them for each collection.
+fn complete_changes(option: &Json) -> Result<Answer> {
+    let answer = match option {
+        Json::Bool(one) => Some(Answer::One(*one)),
+        Json::Object(each) => {
+            let each = each.iter().map(|(namespace, answer)| Some((namespace.clone(), answer.as_bool()?)));
+            each.collect::<Option<_>>().map(Answer::Each)
+        }
+        _ => None,
+    };
+    answer.ok_or_else(|| {
+        error!(
+            Kind::TypeMismatch,
+            "option \"completeChanges\" must be a boolean, or an object with a boolean for each collection, not {option}"
+        )
     })
 }
 

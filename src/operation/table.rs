@@ -427,7 +427,7 @@ const ANALYZING: &[Field] = &[
 /// The removal of a lost shard: the token that confirms it, those of other shards that are lost with it, and whether changes of layout that may be
 /// decided are completed.
 const LOST_SHARD: &[Field] =
-    &[may("lost", Bool), may("token", String), may("alsoLost", Document), may("completeChanges", Bool)];
+    &[may("lost", Bool), may("token", String), may("alsoLost", Document), may("completeChanges", Any)];
 /// The number of shards that is assumed.
 const REPLAYING: &[Field] = &[may("shards", Integer)];
 pub const ANALYZE_COMMAND: Fields = &[&[must("key", Order)], ANALYZING, REPLAYING];

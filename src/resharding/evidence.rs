@@ -21,7 +21,7 @@ pub(super) struct Evidence {
     /// recipients whose version of the copy is newer than the catalog's, with these versions
     pub(super) newer: Vec<(String, i64)>,
     /// recipients whose version is not newer: they have lost the decision, or their parts of it were rolled back
-    older: Vec<String>,
+    pub(super) older: Vec<Rc<Shard>>,
     /// recipients without the copy
     pub(super) without_copy: Vec<Rc<Shard>>,
     /// the number of recipients besides the router that have it, in whatever version
@@ -110,10 +110,8 @@ impl Evidence {
         } else {
             // They may have lost what they had committed, and documents with it.
             if !self.older.is_empty() {
-                doubts.push(format!(
-                    "shards {} have an older version of it, and may lack documents",
-                    self.older.join(", ")
-                ));
+                let names: Vec<&str> = self.older.iter().map(|shard| shard.name.as_str()).collect();
+                doubts.push(format!("shards {} have an older version of it, and may lack documents", names.join(", ")));
             }
             let with_table: Vec<&str> = self.remote_with_table().collect();
             if !with_table.is_empty() {
@@ -172,7 +170,7 @@ pub(super) fn gather(row: &Resharding, lost: &[ShardId]) -> Result<Option<Eviden
                 evidence.copies += 1;
                 match Some(version) > placements::version(row.copy_id, id)? {
                     true => evidence.newer.push((shard.name.clone(), version)),
-                    false => evidence.older.push(shard.name.clone()),
+                    false => evidence.older.push(shard),
                 }
             }
         }

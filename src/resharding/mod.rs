@@ -31,7 +31,7 @@ mod settle;
 mod space;
 
 pub use request::{Range, Request, Resharded, Target};
-pub use settle::{confirm, end_without, exist_unfinished, recover};
+pub use settle::{Answer, confirm, end_without, exist_unfinished, recover};
 
 /// Called from `_PG_init`.
 pub fn init() {

@@ -18,6 +18,7 @@ use crate::catalog::cluster::{behind, identity};
 use crate::catalog::collections::layout;
 use crate::migration::shard::{RECOVERY, ShardSession};
 use crate::pg::error::{Error, Result};
+use crate::store::placements;
 use crate::store::resharding::{self, Resharding};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::prepared_name::Origin;
@@ -130,6 +131,11 @@ pub(super) fn complete(row: &Resharding, lost: &[ShardId], confirmed: Confirmed<
     let mut absent: Vec<ShardId> = evidence.without_copy.iter().map(|shard| shard.id).collect();
     absent.extend(lost);
     layout::take_name(row.collection, row.copy_id, &row.namespace, row.keeps_key, &absent)?;
+    if let Some(newest) = evidence.newer.iter().map(|(_, version)| *version).max() {
+        // They are behind the catalog then, until adopting them says what they lack.
+        let older: Vec<ShardId> = evidence.older.iter().map(|shard| shard.id).collect();
+        placements::set_version(row.copy_id, &older, newest)?;
+    }
     if !resharding::advance(row.id, State::Running, State::Committed)? {
         return Err(error!(
             Kind::ReshardCollectionAborted,

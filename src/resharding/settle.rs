@@ -9,7 +9,7 @@ use crate::catalog::{cache, change};
 use crate::migration::follow::{self, Holders};
 use crate::migration::names;
 use crate::migration::shard::{RECOVERY, ShardSession};
-use crate::pg::error::Result;
+use crate::pg::error::{Error, Result};
 use crate::pg::transaction::subtransaction::attempt;
 use crate::pg::{fault, transaction};
 use crate::shard::leftovers;
@@ -22,6 +22,7 @@ use docshard_core::error::{Kind, bail, ensure};
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::shard_tables::{DeleteCaptures, HoldPlacement, ReadMoveTables, ReadPlacements};
 use docshard_core::routing::protocol::table::DropTable;
+use std::collections::BTreeMap;
 
 /// Ends every change without a living coordinator; returns how many could not be ended because a shard is unreachable: the error is in
 /// their rows. Must be called outside any transaction.
@@ -87,23 +88,30 @@ fn complete_or_abort(row: &Resharding, lost: &[ShardId], confirmed: Confirmed<'_
     Ok(false)
 }
 
+/// How an administrator decides what the shards leave open of changes of layout: true completes, false aborts.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// of the only change
+    One(bool),
+    /// of each change, by namespace
+    Each(BTreeMap<String, bool>),
+}
+
 /// Completes or aborts the changes that another server may have decided, and in which lost shards have parts, by what the other shards show.
-/// Runs in the transaction that removes one of them, before anything else: afterwards nothing shows the decision.
-/// `completes`: how an administrator decides what the shards leave open; None: that is an error.
+/// Runs in the transaction that removes one of them, before anything else: afterwards nothing shows the decision. `answer`: how an
+/// administrator decides what the shards leave open.
 ///
 /// # Errors
-/// `ConflictingOperationInProgress` if recovery is ending such a change now; those of [`restored::complete`].
-pub fn end_without(lost: &[ShardId], completes: Option<bool>) -> Result<()> {
-    let confirmed = match completes {
-        None => Confirmed::No,
-        Some(true) => Confirmed::Any,
-        Some(false) => Confirmed::Aborted,
-    };
-    for row in resharding::unfinished()?.into_iter().filter(|row| row.state == State::Running) {
-        let parts = [placements::shards(row.collection)?, placements::shards(row.copy_id)?].concat();
-        if !parts.iter().any(|shard| lost.contains(shard)) || row.is_of_this_server()? {
-            continue;
-        }
+/// `ConflictingOperationInProgress` if recovery is ending such a change now; `BadValue` if one answer is given to several changes; those of
+/// [`restored::complete`], of all changes.
+pub fn end_without(lost: &[ShardId], answer: Option<&Answer>) -> Result<()> {
+    let open = open_at(lost)?;
+    if let (Some(Answer::One(_)), [_, _, ..]) = (answer, &*open) {
+        let names: Vec<&str> = open.iter().map(|row| row.namespace.as_str()).collect();
+        bail!(Kind::BadValue, "completeChanges must be an object with an answer for each of {}", names.join(", "));
+    }
+    let mut questions: Option<Error> = None;
+    for row in open {
         ensure!(
             lock::try_acquire(Tag::Coordinator(row.id), Mode::Exclusive),
             Kind::ConflictingOperationInProgress,
@@ -111,11 +119,38 @@ pub fn end_without(lost: &[ShardId], completes: Option<bool>) -> Result<()> {
             row.command,
             row.namespace
         );
-        if complete_or_abort(&row, lost, confirmed)? {
-            follow_shards(&row, lost)?;
+        let completes = match answer {
+            Some(Answer::One(completes)) => Some(completes),
+            Some(Answer::Each(each)) => each.get(&row.namespace),
+            None => None,
+        };
+        let confirmed = match completes {
+            None => Confirmed::No,
+            Some(true) => Confirmed::Any,
+            Some(false) => Confirmed::Aborted,
+        };
+        match complete_or_abort(&row, lost, confirmed) {
+            Ok(true) => follow_shards(&row, lost)?,
+            Ok(false) => {}
+            Err(error) => match &mut questions {
+                None => questions = Some(error),
+                Some(first) => first.message = format!("{}; {}", first.message, error.message),
+            },
         }
     }
-    Ok(())
+    questions.map_or(Ok(()), Err)
+}
+
+/// The running changes of other servers in which these shards have parts.
+fn open_at(lost: &[ShardId]) -> Result<Vec<Resharding>> {
+    let mut open = Vec::new();
+    for row in resharding::unfinished()?.into_iter().filter(|row| row.state == State::Running) {
+        let parts = [placements::shards(row.collection)?, placements::shards(row.copy_id)?].concat();
+        if parts.iter().any(|shard| lost.contains(shard)) && !row.is_of_this_server()? {
+            open.push(row);
+        }
+    }
+    Ok(open)
 }
 
 /// Makes the catalog follow the shards in what they have moved since the decision. If they contradict each other, they stay ahead, as in

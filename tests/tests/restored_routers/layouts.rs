@@ -307,6 +307,49 @@ fn the_removal_of_a_lost_shard_ends_what_is_prepared_at_others() {
     }
 }
 
+/// One answer is not given to two questions.
+#[test]
+fn the_removal_of_a_lost_shard_asks_for_each_change() {
+    let mut cluster = cluster(2);
+    cluster.router.psql("SELECT docshard.insert_one('test.other', '{\"_id\": 1}')");
+    let unshard = format!("SELECT docshard.unshard_collection('{NS}', 'shard1')");
+    let first = begin_change(&cluster, unshard, "reshard.last_round");
+    let moved = "SELECT docshard.move_collection('test.other', 'shard1')".to_owned();
+    let second = begin_change(&cluster, moved, "reshard.verified");
+    cluster.router.crash();
+    [first, second].map(|changing| drop(changing.join()));
+    cluster.router.clear_faults();
+    cluster.shards[0].stop();
+    cluster.router.start();
+    let announced: Value = cluster.router.value("SELECT docshard.remove_shard('shard0', '{\"lost\": true}')::jsonb");
+    let remove = |answers: Value| {
+        let mut options = serde_json::json!({"lost": true, "token": announced["token"]});
+        if !answers.is_null() {
+            options["completeChanges"] = answers;
+        }
+        let refused =
+            cluster.router.client().execute(&format!("SELECT docshard.remove_shard('shard0', '{options}')"), &[]);
+        refused
+            .map(drop)
+            .map_err(|error| error.as_db_error().map(|error| error.message().to_owned()).unwrap_or_default())
+    };
+    let refused = |answers: Value, texts: &[&str]| {
+        wait_until("it asks", PATIENCE, || {
+            let message = remove(answers.clone()).expect_err("two changes may be decided");
+            texts.iter().all(|text| message.contains(text))
+        });
+    };
+    refused(Value::Null, &["test.moved may be decided", "test.other may be decided"]);
+    refused(true.into(), &["for each of test.moved, test.other"]);
+    refused(serde_json::json!({"test.other": true}), &["test.moved may be decided"]);
+    refused(serde_json::json!({"test.other": 1}), &["completeChanges"]);
+    let answers = serde_json::json!({"test.moved": true, "test.other": false});
+    wait_until("it is removed", PATIENCE, || remove(answers.clone()).is_ok());
+    await_completion(&cluster);
+    let of_other = "SELECT docshard.count_documents('test.other')";
+    assert_eq!((count(&cluster), cluster.router.value::<i64>(of_other)), (6, 0));
+}
+
 /// The donor has committed the decision, and the recipient has not: only the missing table shows it, so an administrator confirms it.
 #[test]
 fn a_change_of_layout_that_only_a_donor_shows_is_completed_when_it_is_confirmed() {
@@ -406,6 +449,15 @@ fn a_change_of_layout_is_not_completed_if_a_shard_has_lost_its_part() {
         "shards shard1 have an older version of it, and may lack documents, and shards shard1 have the former table",
     );
     assert_eq!(cluster.shards[1].value::<i64>("SELECT count(*) FROM docshard_data.c1"), 3);
+    // When it is confirmed, the shard is behind the catalog, and adopting it says what it lacks.
+    cluster.router.psql(&format!("SELECT docshard.commit_reshard_collection('{NS}')"));
+    await_completion(&cluster);
+    let query = format!("SELECT docshard.count_documents('{NS}')");
+    cluster.router.client().query(&query, &[]).expect_err("the shard lacks documents");
+    let adopted = adopt(&cluster, "shard1").expect("it is adopted");
+    assert!(adopted.to_string().contains("lost"), "{adopted}");
+    let _ = adopt(&cluster, "shard0");
+    assert!(count(&cluster) < 6);
 }
 
 /// The router has the whole copy, as old as the backup, and a donor is lost. Its removal asks, and completes the change when that is confirmed.
