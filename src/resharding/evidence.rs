@@ -1,6 +1,5 @@
 //! What the shards show of a change of layout that another server has begun: whether it is decided, and whether documents may be missing.
 
-use super::restored::may_be_decided;
 use crate::catalog::cache;
 use crate::catalog::cluster::nodes::read_call_on;
 use crate::catalog::cluster::shard::Shard;
@@ -220,4 +219,14 @@ fn look(shard: &Shard, collection: i32, token: i64) -> Result<Shown> {
 fn own_version(local: &Shard, collection: i32, token: i64) -> Result<Option<i64>> {
     let rows = read_call_on(local, &ReadPlacements { collection: Some(collection) })?;
     Ok(rows.into_iter().find(|row| row.token == token).map(|row| row.version))
+}
+
+/// The error of a change that a transaction at a shard may decide.
+pub(super) fn may_be_decided(shard: &str) -> Error {
+    error!(
+        Kind::OperationFailed,
+        "a transaction at shard \"{shard}\" that has not ended may decide the change of the collection's layout"
+    )
+    .with_hint("If the router's former server has prepared it, an administrator ends it: docs/operations.md, \"Prepared transactions of a replaced router\". \
+                If a shard of the change is lost, remove_shard() with the option completeChanges ends it.")
 }

@@ -17,7 +17,7 @@ use crate::catalog::change;
 use crate::catalog::cluster::{behind, identity};
 use crate::catalog::collections::layout;
 use crate::migration::shard::{RECOVERY, ShardSession};
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::store::placements;
 use crate::store::resharding::{self, Resharding};
 use docshard_core::cluster::chunk_map::ShardId;
@@ -171,14 +171,4 @@ pub(super) fn check_droppable(row: &Resharding) -> Result<bool> {
         ));
     }
     Ok(evidence.without_table.is_empty())
-}
-
-/// The error of a change that a transaction at a shard may decide.
-pub(super) fn may_be_decided(shard: &str) -> Error {
-    error!(
-        Kind::OperationFailed,
-        "a transaction at shard \"{shard}\" that has not ended may decide the change of the collection's layout"
-    )
-    .with_hint("If the router's former server has prepared it, an administrator ends it: docs/operations.md, \"Prepared transactions of a replaced router\". \
-                If a shard of the change is lost, remove_shard() with the option completeChanges ends it.")
 }

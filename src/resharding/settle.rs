@@ -2,6 +2,7 @@
 //!
 //! The holder of the coordinator's lock may repeat every step: `core::cluster::resharding::next_action` returns the next one.
 
+use super::evidence;
 use super::restored::{self, Confirmed};
 use crate::catalog::cluster::identity::cluster_id;
 use crate::catalog::collections::layout;
@@ -234,7 +235,7 @@ fn drop_table(shard: &mut ShardSession, known: &HoldPlacement) -> Result<()> {
     if known.call(shard)?.is_empty() {
         let found = ReadPlacements { collection: Some(collection) }.call(shard)?;
         if found.iter().any(|row| row.token == known.token) {
-            return Err(restored::may_be_decided(&shard.name));
+            return Err(evidence::may_be_decided(&shard.name));
         }
     } else {
         DropTable { collection }.call(shard)?;
