@@ -1,5 +1,5 @@
-//! Sends documents as text to a client whose statement is a single call that returns jsonb. It is several times as fast as
-//! `jsonb_out`, which takes a large part of the router's time in a find of many documents.
+//! Sends documents as text to a client whose statement is a single call that returns jsonb, or reads a foreign table and returns one column
+//! of jsonb. It is several times as fast as `jsonb_out`, which takes a large part of the router's time in a find of many documents.
 //!
 //! It replaces a function in the receiver that gets the statement's rows from PostgreSQL's executor. PostgreSQL still writes the
 //! column descriptions, and all rows that are not handled here, and defines the message format and its encoding.
@@ -32,22 +32,39 @@ thread_local! {
 pub fn take_over(call: pg_sys::FunctionCallInfo) {
     // SAFETY: PostgreSQL made the call, and its caller's portal, plan and receiver outlive it.
     unsafe {
-        let Some(receiver) = receiver(call) else { return };
-        match (*receiver).receiveSlot {
-            Some(own) if !std::ptr::fn_addr_eq(own, receive as Receive) => {
-                RECEIVE.set(Some(own));
-                (*receiver).receiveSlot = Some(receive);
-            }
-            _ => {}
+        let Some(query) = query() else { return };
+        let plan = (*query.plannedstmt).planTree;
+        let called = (*(*call).flinfo).fn_expr;
+        let is_all = match (*plan).type_ {
+            pg_sys::NodeTag::T_Result | pg_sys::NodeTag::T_ProjectSet => sole_call::is_only_target(plan, called),
+            pg_sys::NodeTag::T_FunctionScan => is_only_function(plan.cast(), called),
+            _ => false,
+        };
+        if is_all {
+            replace(query.dest);
         }
     }
 }
 
-/// Returns the receiver of the client's statement, if the statement's rows are the call's results, sent as text.
+/// Called by a scan that begins to read rows. Replaces the receiver's function if the scan is a part of the client's statement, and the
+/// statement returns one column of jsonb, from wherever: the receiver gets complete rows.
 ///
 /// # Safety
-/// `call` is the one that is running.
-unsafe fn receiver(call: pg_sys::FunctionCallInfo) -> Option<*mut pg_sys::DestReceiver> {
+/// While this state's statement is executed.
+pub unsafe fn take_over_rows(state: *const pg_sys::EState) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        if let Some(query) = query().filter(|query| std::ptr::eq(query.estate, state)) {
+            replace(query.dest);
+        }
+    }
+}
+
+/// The client's statement, if its rows are one column of jsonb, sent as text.
+///
+/// # Safety
+/// While a statement is executed.
+unsafe fn query<'a>() -> Option<&'a pg_sys::QueryDesc> {
     // SAFETY: promised by the caller; PostgreSQL's nodes are as their tags say.
     unsafe {
         let portal = pg_sys::ActivePortal.as_ref()?;
@@ -59,17 +76,24 @@ unsafe fn receiver(call: pg_sys::FunctionCallInfo) -> Option<*mut pg_sys::DestRe
             return None;
         }
         let query = portal.queryDesc.as_ref()?;
-        let plan = (*query.plannedstmt).planTree;
-        let called = (*(*call).flinfo).fn_expr;
-        let is_all = match (*plan).type_ {
-            pg_sys::NodeTag::T_Result | pg_sys::NodeTag::T_ProjectSet => sole_call::is_only_target(plan, called),
-            pg_sys::NodeTag::T_FunctionScan => is_only_function(plan.cast(), called),
-            _ => false,
-        };
-        let receiver = query.dest;
-        let is_client = !receiver.is_null()
-            && matches!((*receiver).mydest, pg_sys::CommandDest::DestRemote | pg_sys::CommandDest::DestRemoteExecute);
-        (is_all && is_client).then_some(receiver)
+        let receiver = query.dest.as_ref()?;
+        let (remote, execute) = (pg_sys::CommandDest::DestRemote, pg_sys::CommandDest::DestRemoteExecute);
+        [remote, execute].contains(&receiver.mydest).then_some(query)
+    }
+}
+
+/// # Safety
+/// The receiver of a running statement.
+unsafe fn replace(receiver: *mut pg_sys::DestReceiver) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        match (*receiver).receiveSlot {
+            Some(own) if !std::ptr::fn_addr_eq(own, receive as Receive) => {
+                RECEIVE.set(Some(own));
+                (*receiver).receiveSlot = Some(receive);
+            }
+            _ => {}
+        }
     }
 }
 
@@ -85,7 +109,7 @@ unsafe fn is_one_jsonb(rows: pg_sys::TupleDesc) -> bool {
 /// True if a scan's rows are the unchanged results of the function.
 ///
 /// # Safety
-/// The same as for [`receiver`].
+/// The plan and the call that is running.
 unsafe fn is_only_function(scan: *mut pg_sys::FunctionScan, called: *mut pg_sys::Node) -> bool {
     // SAFETY: promised by the caller.
     unsafe {
@@ -101,7 +125,7 @@ unsafe fn is_only_function(scan: *mut pg_sys::FunctionScan, called: *mut pg_sys:
 
 #[pg_guard]
 unsafe extern "C-unwind" fn receive(slot: *mut pg_sys::TupleTableSlot, receiver: *mut pg_sys::DestReceiver) -> bool {
-    // SAFETY: PostgreSQL calls this with a row of the statement that `take_over` was called in, and its receiver.
+    // SAFETY: PostgreSQL calls this with a row of the statement whose receiver's function was replaced, and the receiver.
     unsafe { send(slot) || RECEIVE.get().is_some_and(|own| own(slot, receiver)) }
 }
 

@@ -8,6 +8,7 @@ use super::interface::{Access, RemotePart, Scan, ScanPlan, raise, with_rights_of
 use super::plan::{constant, string_of};
 use super::target::Rows;
 use super::value::{self, Kind, SqlValue};
+use crate::pg::client::text_output;
 use crate::pg::error::{Error, Result, keeping_all};
 use crate::pg::memory::context;
 use crate::pg::memory::small_cache::SmallCache;
@@ -213,6 +214,7 @@ impl State {
         // SAFETY: promised by the caller; nothing is left of the last start in this memory.
         unsafe {
             self.scan.stop();
+            text_output::take_over_rows((*node).ss.ps.state);
             if !(*node).ss.ps.instrument.is_null() {
                 self.scan.observe();
             }
