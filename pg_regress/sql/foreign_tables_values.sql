@@ -59,5 +59,16 @@ SELECT _id FROM fv.v;
 -- The error of a type that rounds dates names its precision.
 CREATE FOREIGN TABLE fv.z (_id int, t timestamptz(0)) SERVER docshard OPTIONS (namespace 'fv.v');
 SELECT t FROM fv.z;
+
+-- A statement's only column, if it is jsonb, is sent in another way; the text is the same, also of values from other tables.
+CREATE TABLE fv.texts (n int, value jsonb);
+INSERT INTO fv.texts VALUES (1, '5'), (2, '"a\"\\\u0001é\u2028😀/"'), (3, 'null'), (4, '[1.10, -0.0, 1e40, 0.0000001, 12345678901234567890.5, true]'),
+  (5, '{}'), (6, '[]'), (7, '{"b": {"a": [[], {}, "x"]}, "a": "1"}'), (8, NULL), (9, to_jsonb(repeat('long ', 3)));
+SELECT value FROM fv.texts, (SELECT 1 FROM fv.c LIMIT 1) one ORDER BY n;
+SELECT value::text FROM fv.texts, (SELECT 1 FROM fv.c LIMIT 1) one ORDER BY n;
+SET client_encoding = 'LATIN1';
+SELECT value FROM fv.texts, (SELECT 1 FROM fv.c LIMIT 1) one WHERE n IN (4, 7) ORDER BY n;
+RESET client_encoding;
+DROP TABLE fv.texts;
 DROP SCHEMA fv CASCADE;
 SELECT docshard.drop_database('fv');
