@@ -1,16 +1,22 @@
-//! Completes a change of layout that a lost router has decided. The present router does not have the decision: it was restored from an
-//! older backup, or is a standby that lacks it.
+//! Ends a change of layout that another server of the router has begun, and may have decided. This one does not have the decision if it was
+//! restored from an older backup, or promoted from a standby that lags.
 //!
-//! INVARIANT: shards commit their parts of the decision after the router, each at its own time. So the change was decided if one shard
-//! shows it: a recipient has a newer version of the copy than the catalog, or the donors have no table of the collection any more. Only the
-//! copy has the documents then, with all of them, because the recipients had stored them before. A donor may also lack its table because it
-//! was restored from before the collection: if no recipient has a newer version, an administrator decides. The change was not decided if
-//! *all* shards show that: while one of them does not answer, nothing is aborted and no copy is dropped.
+//! Shards commit their parts of the decision after the router, each at its own time. So what they show ([`super::evidence`]) tells whether
+//! the change was decided:
 //!
-//! The router's own part of the copy gets the version of each attempt to decide after that attempt's documents. So it has all documents if it
-//! has the version that the shards got. If they show another one, or none, it may be older: then an administrator says whether it is
-//! taken. Shards may have moved chunks of the copy since, so that their versions do not tell which chunks they have: [`follow`](crate::migration::follow)
-//! finds that out.
+//! | The shards show | The change |
+//! |---|---|
+//! | a recipient has a newer version of the copy than the catalog | is decided: the copy has all documents |
+//! | no recipient has one, but a donor has dropped its table | may be decided; the donor may also have been restored from before the collection, so an administrator confirms it |
+//! | all have answered, and none shows either | is not decided |
+//! | one does not answer, or a prepared transaction may decide it | stays as it is |
+//!
+//! The router may be a recipient, too. Each attempt to decide has a version of its own, which the router's part of the copy gets when it has that
+//! attempt's documents, before the decision. So the part is complete if its version is the recipients' version. Otherwise it may lack
+//! documents, and an administrator confirms that it is used.
+//!
+//! Versions do not tell which chunks of the copy a shard has, because chunks may have moved since: [`follow`](crate::migration::follow) finds
+//! that out afterwards.
 
 use super::evidence::{Evidence, gather};
 use crate::catalog::change;
@@ -28,23 +34,24 @@ use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::node::ReadAllPrepared;
 use serde_json::json;
 
-/// What an administrator has confirmed of a change that may be decided.
+/// How an administrator has answered the question whether a change that may be decided is completed.
 #[derive(Clone, Copy)]
 pub(super) enum Confirmed<'a> {
     No,
-    /// what this error says
+    /// yes, to the question with this text
     Question(&'a str),
-    /// it is completed, whatever the shards show
+    /// yes, to any question
     Any,
     /// it is aborted, unless a shard shows that it is decided
     Aborted,
 }
 
-/// Ends what the former server has prepared of a change's decision, if the shards show whether it is decided. Runs in a transaction.
+/// Ends the prepared transactions of a change's decision that the former server has left at shards, if the shards show whether it was decided.
+/// Runs in a transaction.
 ///
-/// INVARIANT: parts are committed if a shard shows the decision, and rolled back if none does and all have answered. If this is interrupted, the
-/// shards show the same afterwards: nobody else ends a part, because this router has the locks of all these shards. After a take-over an
-/// administrator may: then nothing is rolled back here.
+/// INVARIANT: all of them end alike, also if this is interrupted. They are committed if a shard shows the decision, and then it shows it the next
+/// time, too. They are rolled back if all shards have answered and none shows it; nobody else can commit one meanwhile, as this router holds the
+/// locks of these shards. Those of a router with another epoch are left: an administrator may commit them.
 pub(super) fn end_prepared(row: &Resharding) -> Result<()> {
     if row.state != State::Running || row.is_of_this_server()? {
         return Ok(());
@@ -57,13 +64,20 @@ pub(super) fn end_prepared(row: &Resharding) -> Result<()> {
         && (decided || evidence.silent.is_empty())
         && evidence.held.iter().all(|shard| identity::may_finish(shard.id))
     {
-        end_parts(row, &evidence, decided, may_end)?;
+        end_parts(row, &evidence, decided, "the other shards show", may_end)?;
     }
     Ok(())
 }
 
-/// Commits or rolls back the parts of a change's decision that are prepared at shards, unless it may not end one of them.
-fn end_parts(row: &Resharding, evidence: &Evidence, commits: bool, may_end: impl Fn(&str) -> bool) -> Result<()> {
+/// Commits or rolls back the prepared transactions of a change's decision. `why` is for the log. Does nothing if `may_end` is false for one of
+/// them.
+fn end_parts(
+    row: &Resharding,
+    evidence: &Evidence,
+    commits: bool,
+    why: &str,
+    may_end: impl Fn(&str) -> bool,
+) -> Result<()> {
     let coordinator = identity::coordinator()?;
     let mut parts = Vec::new();
     for shard in &evidence.held {
@@ -79,19 +93,16 @@ fn end_parts(row: &Resharding, evidence: &Evidence, commits: bool, may_end: impl
         for gid in gids {
             session.end_prepared(&gid, commits)?;
             let done_to = if commits { "committed" } else { "rolled back" };
-            pgrx::log!(
-                "docshard: {done_to} prepared transaction {gid} at shard \"{}\": the other shards show that",
-                session.name
-            );
+            pgrx::log!("docshard: {done_to} prepared transaction {gid} at shard \"{}\", as {why}", session.name);
         }
     }
     Ok(())
 }
 
-/// Completes the catalog's part of a change if shards show that it is decided. False if they show that it is not. Runs in the caller's
-/// transaction; afterwards the catalog must follow the shards in what they have moved since. The session holds the coordinator's lock. The
-/// shards `lost` are being removed, and are not asked. A shard that lacks its part is then behind the
-/// catalog.
+/// Completes a change in the catalog if it is decided. False, and nothing is changed, if it is not, or is not running, or this server has begun
+/// it. Runs in the caller's transaction, whose session holds the coordinator's lock. The shards `lost` are being removed, and are not asked.
+/// Shards that lack their parts of the copy are behind the catalog then. Chunks that have moved since are at other shards than in the catalog
+/// until the caller has called [`follow`](crate::migration::follow).
 ///
 /// # Errors
 /// `HostUnreachable` if a shard does not answer; `OperationFailed` for what an administrator must confirm; `ReshardCollectionAborted` if the
@@ -103,9 +114,9 @@ pub(super) fn complete(row: &Resharding, lost: &[ShardId], confirmed: Confirmed<
     let Some(mut evidence) = gather(row, lost)? else { return Ok(false) };
     let is_told = matches!(confirmed, Confirmed::Any | Confirmed::Aborted);
     if is_told && !evidence.held.is_empty() && evidence.silent.is_empty() {
-        // Where nothing of the copy is left, the former tables have the only documents.
+        // If no part of the copy is left, they are rolled back: only the former tables have documents.
         let completes = evidence.shows_decision() || matches!(confirmed, Confirmed::Any) && evidence.has_copy();
-        end_parts(row, &evidence, completes, |_| true)?;
+        end_parts(row, &evidence, completes, "an administrator has confirmed", |_| true)?;
         let Some(now) = gather(row, lost)? else { return Ok(false) };
         evidence = now;
     }
@@ -132,7 +143,7 @@ pub(super) fn complete(row: &Resharding, lost: &[ShardId], confirmed: Confirmed<
     absent.extend(lost);
     layout::take_name(row.collection, row.copy_id, &row.namespace, row.keeps_key, &absent)?;
     if let Some(newest) = evidence.newer.iter().map(|(_, version)| *version).max() {
-        // They are behind the catalog then, until adopting them says what they lack.
+        // These shards are behind the catalog then, until an administrator has them adopted, which says what they lack.
         let older: Vec<ShardId> = evidence.older.iter().map(|shard| shard.id).collect();
         placements::set_version(row.copy_id, &older, newest)?;
     }
@@ -147,11 +158,12 @@ pub(super) fn complete(row: &Resharding, lost: &[ShardId], confirmed: Confirmed<
     Ok(true)
 }
 
-/// Refuses to drop a copy if it may have become the collection. Returns false if the router's own table of the copy must stay: the lost router
-/// has decided the change and then another one, so this table may have the only copy of some documents. Runs in the caller's transaction.
+/// Refuses to drop the copy of an aborted change if it may have become the collection. Returns false if the router's own table of the copy must
+/// stay: donors lack the former table, and no other part of the copy is left, so the lost router may have made a later change, and this table
+/// may have the only documents. Runs in the caller's transaction.
 ///
 /// # Errors
-/// `OperationFailed` if a shard shows that it has; `HostUnreachable` if a shard does not answer.
+/// `OperationFailed` if a shard shows that the change was decided; `HostUnreachable` if a shard does not answer.
 pub(super) fn check_droppable(row: &Resharding) -> Result<bool> {
     if row.is_of_this_server()? {
         return Ok(true);
