@@ -68,7 +68,7 @@ impl Received {
     fn of(mut frame: Frame, negotiated: &[Compressor], limit: usize) -> Result<Self, Violation> {
         let (mut compressor, compressed) = (None, frame.opcode == OP_COMPRESSED);
         if compressed {
-            (frame.opcode, frame.body, compressor) = compression::open(&frame.body, negotiated, limit)?;
+            (frame.opcode, frame.body, compressor) = compression::decompress(&frame.body, negotiated, limit)?;
         }
         let request = match frame.opcode {
             OP_MSG => read_msg((!compressed).then_some(&frame.header), &frame.body),
@@ -184,8 +184,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         match to.compressor.filter(|_| may_be_compressed) {
             Some(compressor) => {
                 let size = reply.len();
-                let close = move || compression::close(opcode, &[prefix, &reply], compressor);
-                let body = self.gateway.work.run(&self.owner(), size, close).await??;
+                let compress = move || compression::compress(opcode, &[prefix, &reply], compressor);
+                let body = self.gateway.work.run(&self.owner(), size, compress).await??;
                 frame::write(&mut self.stream, numbers, OP_COMPRESSED, &[&body]).await?;
             }
             None => frame::write(&mut self.stream, numbers, opcode, &[prefix, &reply]).await?,
@@ -446,7 +446,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_unknown_client_cannot_inflate_a_large_message() {
         let (mut stream, served) = client();
-        let body = compression::close(OP_MSG, &[&[0; 70_000]], Compressor::Zlib).unwrap();
+        let body = compression::compress(OP_MSG, &[&[0; 70_000]], Compressor::Zlib).unwrap();
         frame::write(&mut stream, (0, 0), OP_COMPRESSED, &[&body]).await.unwrap();
         assert_eq!(served.await.unwrap(), Duration::ZERO);
     }

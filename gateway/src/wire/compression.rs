@@ -1,8 +1,8 @@
 //! OP_COMPRESSED: a message within a message.
 //!
-//! INVARIANT: no more is inflated than the size that the message announces, which is within the limit of a message.
+//! INVARIANT: the announced size is checked against the message limit first; inflating stops one byte beyond it.
 
-use super::frame::MAX_MESSAGE;
+use super::frame::{HEADER, MAX_MESSAGE};
 use super::{Bytes, Violation};
 use std::io::{self, Read, Write};
 
@@ -32,7 +32,7 @@ impl Compressor {
 
     fn inflate(self, bytes: &[u8], size: usize) -> io::Result<Vec<u8>> {
         let mut out = Vec::new();
-        // One byte more than announced shows that it is too long.
+        // Reads one byte beyond the announced size, to detect a longer body.
         let limit = size as u64 + 1;
         match self {
             Compressor::Snappy => {
@@ -46,7 +46,7 @@ impl Compressor {
             }
             Compressor::Zstd => {
                 let mut decoder = zstd::stream::read::Decoder::with_buffer(bytes)?;
-                // A window larger than any message is refused.
+                // Refuses windows above 2^26 bytes: the least power of two that holds a message of `MAX_MESSAGE`.
                 decoder.window_log_max(26)?;
                 decoder.take(limit).read_to_end(&mut out)?;
             }
@@ -67,20 +67,20 @@ impl Compressor {
     }
 }
 
-/// Inflates the body of an OP_COMPRESSED; returns the inner opcode and body. `limit` is that of the whole inner message.
-pub fn open(
+/// Inflates the body of an OP_COMPRESSED. Returns the inner opcode, the inner body, and the compressor; None for number 0, which means that
+/// the body is not compressed. `limit` is that of the whole inner message, with its header.
+pub fn decompress(
     body: &[u8],
     negotiated: &[Compressor],
     limit: usize,
 ) -> Result<(i32, Vec<u8>, Option<Compressor>), Violation> {
     let mut bytes = Bytes(body);
     let (opcode, size, number) = (bytes.u32()?.cast_signed(), bytes.length()?, bytes.byte()?);
-    if size > limit.min(MAX_MESSAGE) {
+    if size > limit.min(MAX_MESSAGE).saturating_sub(HEADER) {
         return Err(Violation("a compressed message is too large"));
     }
     if number == 0 {
-        let whole = bytes.0.len() == size;
-        return if whole {
+        return if bytes.0.len() == size {
             Ok((opcode, bytes.0.to_vec(), None))
         } else {
             Err(Violation("the size of a message is wrong"))
@@ -96,14 +96,14 @@ pub fn open(
 }
 
 /// Makes the body of an OP_COMPRESSED.
-pub fn close(opcode: i32, body: &[&[u8]], compressor: Compressor) -> io::Result<Vec<u8>> {
-    let whole = body.concat();
-    let size = u32::try_from(whole.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+pub fn compress(opcode: i32, body: &[&[u8]], compressor: Compressor) -> io::Result<Vec<u8>> {
+    let inner = body.concat();
+    let size = u32::try_from(inner.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
     let mut out = Vec::new();
     out.extend(opcode.to_le_bytes());
     out.extend(size.to_le_bytes());
     out.push(compressor.number());
-    out.extend(compressor.deflate(&whole)?);
+    out.extend(compressor.deflate(&inner)?);
     Ok(out)
 }
 
@@ -116,11 +116,11 @@ mod tests {
     #[test]
     fn what_is_compressed_is_inflated_again() {
         for compressor in EVERY {
-            let closed = close(2013, &[b"abc", &[7; 5000]], compressor).unwrap();
-            let (opcode, inner, found) = open(&closed, &EVERY, 10_000).unwrap();
+            let compressed = compress(2013, &[b"abc", &[7; 5000]], compressor).unwrap();
+            let (opcode, inner, found) = decompress(&compressed, &EVERY, 5003 + HEADER).unwrap();
             assert_eq!((opcode, found, inner.len()), (2013, Some(compressor), 5003));
-            assert!(open(&closed, &[], 10_000).is_err(), "not negotiated");
-            assert!(open(&closed, &EVERY, 5000).is_err(), "over the limit");
+            assert!(decompress(&compressed, &[], 10_000).is_err(), "not negotiated");
+            assert!(decompress(&compressed, &EVERY, 5002 + HEADER).is_err(), "over the limit");
         }
     }
 
@@ -128,9 +128,9 @@ mod tests {
     fn a_message_inflates_to_the_announced_size_only() {
         for compressor in EVERY {
             for wrong in [4_999u32, 5_001, 16] {
-                let mut closed = close(2013, &[&[0; 5000]], compressor).unwrap();
-                closed[4..8].copy_from_slice(&wrong.to_le_bytes());
-                assert!(open(&closed, &EVERY, MAX_MESSAGE).is_err(), "{compressor:?} {wrong}");
+                let mut compressed = compress(2013, &[&[0; 5000]], compressor).unwrap();
+                compressed[4..8].copy_from_slice(&wrong.to_le_bytes());
+                assert!(decompress(&compressed, &EVERY, MAX_MESSAGE).is_err(), "{compressor:?} {wrong}");
             }
         }
     }
@@ -140,7 +140,7 @@ mod tests {
         fn no_bytes_make_it_panic(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..100), number in 0u8..5) {
             let mut body = vec![0xDD, 7, 0, 0, 200, 0, 0, 0, number];
             body.extend(bytes);
-            let _ = open(&body, &EVERY, MAX_MESSAGE);
+            let _ = decompress(&body, &EVERY, MAX_MESSAGE);
         }
     }
 }

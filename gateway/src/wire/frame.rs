@@ -57,7 +57,7 @@ pub async fn announced(reader: &mut (impl AsyncRead + Unpin), limit: usize) -> i
         Announced { frame: Frame { request, opcode, header, body: Vec::new() }, length, content: length };
     if opcode == OP_COMPRESSED {
         fill(reader, &mut announced.frame.body, (length - HEADER).min(COMPRESSED_PREFIX)).await?;
-        // A size that is missing, negative or beyond the limit is refused when the message is opened.
+        // A size that is missing, negative or beyond the limit is refused when the message is decompressed.
         let size = Bytes(announced.frame.body.get(4..).unwrap_or_default()).length();
         announced.content = size.unwrap_or_default().min(limit);
     }
