@@ -1,20 +1,21 @@
-//! The balancer: runs in a database's worker, measures chunks, asks the policy (`docshard_core::cluster::balancer`), splits and
-//! moves.
+//! The balancer: runs in a database's worker, measures chunks, asks the policy (`docshard_core::cluster::balancer`), and splits, moves
+//! and merges chunks.
 //!
 //! # A round
 //! 1. Unfinished moves are recovered, also while the balancer is off.
-//! 2. The catalog is read, and tables that have changed according to PostgreSQL's statistics are measured. A shard that fails is
-//!    skipped.
-//! 3. Splits. A chunk with only one key is marked jumbo. After splits the round ends. If the setting `balancer_mode` is `load`, the load of
-//!    chunks is measured ([`load`]), and hot chunks are split at the median of their accesses.
-//! 4. Moves: disjoint pairs of shards move at the same time ([`moving`]), until the policy has no more moves. A chunk is
-//!    measured exactly before it moves; after that, and after each move, the policy is asked again.
+//! 2. The catalog is read, and tables that have changed according to PostgreSQL's statistics are measured. If the setting `balancer_mode`
+//!    is `load`, the load of chunks is measured, too ([`load`]). A shard that fails is skipped. Then the policy plans.
+//! 3. If it plans splits, the round only splits. A chunk with only one key is marked jumbo. Hot chunks are split at the median of their
+//!    accesses.
+//! 4. Otherwise moves: they run in parallel if no two of them share a shard ([`moving`]), until the policy has no more moves. A chunk that
+//!    moves for evenness is measured exactly before. If the estimate was wrong, and after each move, the policy is asked again.
 //! 5. If there is nothing to split or move: neighbours that have been tiny for `merge_delay_s` are merged.
 //!
-//! Every step is a transaction of its own. INVARIANTS:
-//! * After an error a shard or a collection *rests*: it is skipped for a while ([`backoff`]), and the others are served. After a move has
-//!   failed, and no shard is out of reach, its collection rests between these two shards only. A shard that does not answer is also
-//!   skipped (`remote::hung`). For a resting shard's chunks the last measured sizes are used.
+//! Each step (a split, move or merge) commits by itself, so a later error does not undo it. INVARIANTS:
+//! * After an error a shard or a collection *rests*: it is skipped for a while ([`backoff`]), and the others are served. If a move fails
+//!   although both shards can be reached, only its combination of collection, donor and recipient rests; if this happens to many pairs of
+//!   shards, the whole collection does. A shard that does not answer is also skipped (`remote::hung`). For a resting shard's chunks the
+//!   last measured sizes are used.
 //! * While steps run this process holds `Tag::Worker(STEP)`; it begins none while a session holds `Tag::Worker(STOP)`, nor while
 //!   the balancer is off. So a session that takes STOP and then gets STEP knows that nothing moves.
 //! * A chunk that was moved is not moved again for [`PIN`], or until shards or zones change.
@@ -62,12 +63,12 @@ pub struct RoundOutcome {
 /// The balancer's state between rounds, which need not survive a restart.
 #[derive(Debug, Default)]
 pub struct Balancer {
-    shards: Backoff<ShardId>,
+    shard_backoff: Backoff<ShardId>,
     /// Shards that do not answer this worker.
     silent: HashSet<ShardId>,
-    collections: Backoff<i32>,
+    collection_backoff: Backoff<i32>,
     /// By collection, donor and recipient.
-    pairs: Backoff<(i32, ShardId, ShardId)>,
+    pair_backoff: Backoff<(i32, ShardId, ShardId)>,
     pinned: HashMap<(i32, Vec<u8>), Instant>,
     goal: Goal,
     paused_until: Option<Instant>,
@@ -78,7 +79,7 @@ pub struct Balancer {
     /// The resting shards and collections, for `balancer_status()`.
     resting: serde_json::Value,
     failed: bool,
-    /// This round has planned with a complete view of the cluster.
+    /// This round was neither skipped (the balancer is off, or pauses) nor ended early by an error. Errors of single steps set `failed`.
     is_complete: bool,
 }
 
@@ -88,22 +89,22 @@ impl Balancer {
         (self.failed, self.is_complete) = (false, false);
         self.report_silence();
         let again = self.work().unwrap_or_else(|error| {
-            self.note(&error, "");
+            self.report_error(&error, "");
             false
         });
         self.report_silence();
         let resting = self.all_resting();
-        let well = self.is_complete && !self.failed && resting.as_array().is_none_or(Vec::is_empty);
-        if let Err(error) = transaction::run(|| balancer_state::set_round(again, &resting, well)) {
+        let is_healthy = self.is_complete && !self.failed && resting.as_array().is_none_or(Vec::is_empty);
+        if let Err(error) = transaction::run(|| balancer_state::set_round(again, &resting, is_healthy)) {
             pgrx::log!("docshard balancer: {}", error.message);
         }
         let rest = self.paused_until.map(|until| until.saturating_duration_since(Instant::now()));
         RoundOutcome { again: again && rest.is_none(), failed: self.failed, rest }
     }
 
-    /// Called when an administrator has changed something: what could not move may move now.
+    /// Ends the pauses after failed moves, because an administrator has changed something. Shards and collections that rest go on resting.
     pub fn hasten(&mut self) {
-        self.pairs.hasten();
+        self.pair_backoff.hasten();
     }
 
     fn measure_loads(&mut self, view: &mut View) {
@@ -117,7 +118,7 @@ impl Balancer {
 
     fn work(&mut self) -> Result<bool> {
         if let Err(error) = migration::recovery::recover() {
-            self.note(&error, "recovering moves: ");
+            self.report_error(&error, "recovering moves: ");
         }
         if !transaction::run(control::may_work)? {
             return Ok(false);
@@ -162,7 +163,9 @@ impl Balancer {
             let collection = &view.collections[merge.collection];
             // The present sizes of a resting shard's chunks are unknown.
             let chunks = &collection.chunks[merge.chunks.clone()];
-            if chunks.iter().any(|chunk| self.is_resting(&chunk.shard)) || self.collections.is_resting(&collection.id) {
+            if chunks.iter().any(|chunk| self.is_resting(&chunk.shard))
+                || self.collection_backoff.is_resting(&collection.id)
+            {
                 continue;
             }
             let mut since = |chunk: &sizes::Chunk| {
@@ -216,7 +219,7 @@ impl Balancer {
 
     /// True if the shard does not answer, or rests after an error.
     fn is_resting(&self, shard: &ShardId) -> bool {
-        self.silent.contains(shard) || self.shards.is_resting(shard)
+        self.silent.contains(shard) || self.shard_backoff.is_resting(shard)
     }
 
     /// Determines which shards do not answer this worker.
@@ -226,19 +229,20 @@ impl Balancer {
 
     /// Returns the shards, collections and pairs of shards that rest after an error.
     fn resting_after_errors(&self, view: &View) -> serde_json::Value {
-        let shards = view.shards.iter().filter(|shard| self.shards.is_resting(&shard.id));
+        let shards = view.shards.iter().filter(|shard| self.shard_backoff.is_resting(&shard.id));
         let shards =
-            shards.map(|shard| serde_json::json!({"shard": shard.name, "error": self.shards.error(&shard.id)}));
-        let collections = view.collections.iter().filter(|collection| self.collections.is_resting(&collection.id));
+            shards.map(|shard| serde_json::json!({"shard": shard.name, "error": self.shard_backoff.error(&shard.id)}));
+        let collections =
+            view.collections.iter().filter(|collection| self.collection_backoff.is_resting(&collection.id));
         let collections = collections.map(|collection| {
-            serde_json::json!({"namespace": collection.namespace, "error": self.collections.error(&collection.id)})
+            serde_json::json!({"namespace": collection.namespace, "error": self.collection_backoff.error(&collection.id)})
         });
         let name = |id: ShardId| view.shards.iter().find(|shard| shard.id == id).map(|shard| shard.name.as_str());
-        let pairs = self.pairs.resting().filter_map(|pair @ &(id, from, to)| {
+        let pairs = self.pair_backoff.resting().filter_map(|pair @ &(id, from, to)| {
             let collection = view.collections.iter().find(|collection| collection.id == id)?;
             let (donor, recipient) = (name(from)?, name(to)?);
             Some(serde_json::json!({
-                "namespace": collection.namespace, "donor": donor, "recipient": recipient, "error": self.pairs.error(pair),
+                "namespace": collection.namespace, "donor": donor, "recipient": recipient, "error": self.pair_backoff.error(pair),
             }))
         });
         shards.chain(collections).chain(pairs).collect()
@@ -248,8 +252,8 @@ impl Balancer {
     fn pause(bytes: u64, took: Duration) -> Result<Duration> {
         transaction::run(|| {
             let rate = settings::integer("throttle_mb_per_s")?.unsigned_abs() << 20;
-            let due = if rate == 0 { 0.0 } else { bytes as f64 / rate as f64 };
-            let throttled = Duration::from_secs_f64(due).saturating_sub(took);
+            let seconds = if rate == 0 { 0.0 } else { bytes as f64 / rate as f64 };
+            let throttled = Duration::from_secs_f64(seconds).saturating_sub(took);
             Ok(throttled.max(Duration::from_millis(settings::integer("pause_ms")?.unsigned_abs())))
         })
     }
@@ -261,20 +265,21 @@ impl Balancer {
         let awake = |balancer: &Self| -> Vec<_> {
             view.shards.iter().filter(|shard| !balancer.is_resting(&shard.id)).cloned().collect()
         };
-        // Read before measuring, so that writes in between count as changes next time.
         self.find_silent(view);
+        // Read before measuring, so that writes in between count as changes next time.
         let activity = transaction::run(|| sizes::activity(&awake(self), &ids)).unwrap_or_default();
         self.find_silent(view);
         for collection in &mut view.collections {
-            let mut due: Vec<_> = view.shards.iter().filter(|shard| !self.is_resting(&shard.id)).cloned().collect();
-            due.retain(|shard| {
+            let mut to_measure: Vec<_> =
+                view.shards.iter().filter(|shard| !self.is_resting(&shard.id)).cloned().collect();
+            to_measure.retain(|shard| {
                 let now = activity.get(&(shard.id, collection.id)).copied();
                 collection.chunks.iter().any(|chunk| chunk.shard == shard.id)
                     && !self.measured.fill(collection, shard.id, now)
             });
-            let at_once = due.is_empty()
-                || transaction::run(|| sizes::measure_at_once(&due, collection, COUNTED_OFTEN_MB)).is_ok();
-            for shard in due {
+            let at_once = to_measure.is_empty()
+                || transaction::run(|| sizes::measure_at_once(&to_measure, collection, COUNTED_OFTEN_MB)).is_ok();
+            for shard in to_measure {
                 let outcome = if at_once {
                     Ok(())
                 } else {
@@ -283,14 +288,17 @@ impl Balancer {
                 if outcome.is_err() && hung::is_silent(&shard.name) {
                     self.silent.insert(shard.id);
                 } else if let Err(error) = outcome {
-                    self.note(&error, &format!("measuring {} at shard \"{}\": ", collection.namespace, shard.name));
+                    self.report_error(
+                        &error,
+                        &format!("measuring {} at shard \"{}\": ", collection.namespace, shard.name),
+                    );
                     if shard.is_local() || !error.is_out_of_reach() {
-                        self.collections.failed(collection.id, &error.message_without_values());
+                        self.collection_backoff.failed(collection.id, &error.message_without_values());
                     } else {
-                        self.shards.failed(shard.id, &error.message_without_values());
+                        self.shard_backoff.failed(shard.id, &error.message_without_values());
                     }
                 } else {
-                    self.shards.succeeded(&shard.id);
+                    self.shard_backoff.succeeded(&shard.id);
                     let now = activity.get(&(shard.id, collection.id)).copied();
                     self.measured.keep(collection, shard.id, now);
                 }
@@ -309,10 +317,10 @@ impl Balancer {
         let mut cluster = view.describe(&Exceptions {
             unavailable: &|shard| busy(shard) || self.is_resting(&shard),
             settling: &|shard| self.loads.is_settling(shard),
-            resting: &|collection| self.collections.is_resting(&collection),
+            resting: &|collection| self.collection_backoff.is_resting(&collection),
             pinned: &|collection, min| self.pinned.contains_key(&(collection, min.to_vec())),
             pairs: &|collection| {
-                let of_it = self.pairs.resting().filter(|(of, ..)| *of == collection);
+                let of_it = self.pair_backoff.resting().filter(|(of, ..)| *of == collection);
                 of_it.map(|&(_, from, to)| (from, to)).collect()
             },
         });
@@ -325,7 +333,7 @@ impl Balancer {
         for split in splits {
             let collection = &view.collections[split.collection];
             let chunk = &collection.chunks[split.chunk];
-            if self.collections.is_resting(&collection.id) || self.is_resting(&chunk.shard) {
+            if self.collection_backoff.is_resting(&collection.id) || self.is_resting(&chunk.shard) {
                 continue;
             }
             let Some(_step) = Step::begin() else { return false };
@@ -339,7 +347,7 @@ impl Balancer {
             match outcome {
                 Ok(()) => {
                     done = true;
-                    self.collections.succeeded(&collection.id);
+                    self.collection_backoff.succeeded(&collection.id);
                 }
                 Err(error) => self.collection_failed(collection, &error, "splitting a chunk of"),
             }
@@ -348,12 +356,12 @@ impl Balancer {
     }
 
     fn collection_failed(&mut self, collection: &Collection, error: &Error, what: &str) {
-        self.collections.failed(collection.id, &error.message_without_values());
-        self.note(error, &format!("{what} {}: ", collection.namespace));
+        self.collection_backoff.failed(collection.id, &error.message_without_values());
+        self.report_error(error, &format!("{what} {}: ", collection.namespace));
     }
 
     /// Writes an error into the server's log and into `balancer_status()`.
-    fn note(&mut self, error: &Error, what: &str) {
+    fn report_error(&mut self, error: &Error, what: &str) {
         // The shard does not answer. This was logged when it stopped answering.
         if hung::is_known(error) {
             return;
@@ -368,14 +376,16 @@ impl Balancer {
     }
 }
 
-/// Holds the lock of a running split or move.
+/// Holds the lock `STEP`, as long as a split, move or merge runs.
 struct Step;
 
 impl Step {
     /// Takes the lock. None if the balancer is off, or must begin no step, or if another process holds the lock.
     fn begin() -> Option<Self> {
-        let on = transaction::run(control::may_work).unwrap_or(false);
-        // `lock::is_free` in another session holds the lock for a moment.
+        if !transaction::run(control::may_work).unwrap_or(false) {
+            return None;
+        }
+        // Retried, because another session that calls `lock::is_free` acquires the lock for a moment.
         let mut tries = 0;
         while !lock::try_acquire_for_session(Tag::Worker(STEP), Mode::Exclusive) {
             tries += 1;
@@ -384,7 +394,7 @@ impl Step {
             }
             process::sleep(Duration::from_millis(10));
         }
-        let step = on.then_some(Self)?;
+        let step = Self;
         (!control::is_stop_wanted()).then_some(step)
     }
 }

@@ -109,7 +109,7 @@ impl Balancer {
                 match transaction::run(View::load) {
                     Ok(now) => *view = now,
                     Err(error) => {
-                        self.note(&error, "");
+                        self.report_error(&error, "");
                         batch.ending = true;
                         continue;
                     }
@@ -132,7 +132,7 @@ impl Balancer {
             let collection = &view.collections[step.collection];
             let resting = [step.from, step.to].iter().any(|shard| self.is_resting(shard));
             let pair = (collection.id, step.from, step.to);
-            if resting || self.collections.is_resting(&collection.id) || self.pairs.is_resting(&pair) {
+            if resting || self.collection_backoff.is_resting(&collection.id) || self.pair_backoff.is_resting(&pair) {
                 continue;
             }
             if batch.ending || batch.running.len() >= batch.limit {
@@ -170,7 +170,7 @@ impl Balancer {
                 transaction::guarded(|| migration::jobs::start_move(&mut batch.running, &request, running_move));
             if let Err(error) = started {
                 if error.sqlstate != NO_WORKER {
-                    self.note(&error, "moving chunks: ");
+                    self.report_error(&error, "moving chunks: ");
                     batch.ending = true;
                 } else if batch.running.is_empty() {
                     // With this limit the policy plans the move again, and it runs in this process.
@@ -223,7 +223,7 @@ impl Balancer {
                     return true;
                 }
                 Err(error) => {
-                    self.note(&error, "moving chunks: ");
+                    self.report_error(&error, "moving chunks: ");
                     batch.ending = true;
                     if !stopped {
                         batch.running.stop();
@@ -248,10 +248,10 @@ impl Balancer {
         };
         batch.moved = true;
         self.loads.moved(running_move.to);
-        self.collections.succeeded(&running_move.collection);
-        self.pairs.succeeded(&(running_move.collection, running_move.from, running_move.to));
-        self.shards.succeeded(&running_move.from);
-        self.shards.succeeded(&running_move.to);
+        self.collection_backoff.succeeded(&running_move.collection);
+        self.pair_backoff.succeeded(&(running_move.collection, running_move.from, running_move.to));
+        self.shard_backoff.succeeded(&running_move.from);
+        self.shard_backoff.succeeded(&running_move.to);
         // The view may have been loaded again since the move began.
         let collection = view.collections.iter_mut().find(|collection| collection.id == running_move.collection);
         let is_moved = |chunk: &&mut sizes::Chunk| chunk.min >= running_move.min && chunk.max <= running_move.max;
@@ -267,7 +267,7 @@ impl Balancer {
                 self.paused_until = self.paused_until.max(Some(Instant::now() + pause));
                 batch.ending = true;
             }
-            Err(error) => self.note(&error, ""),
+            Err(error) => self.report_error(&error, ""),
         }
     }
 
@@ -280,29 +280,29 @@ impl Balancer {
         let what = format!("moving a chunk of {}: ", running_move.namespace);
         if error.sqlstate == CONFLICT {
             pgrx::log!("docshard balancer: {what}{}", error.message);
-            return self.collections.gave_way(running_move.collection, &error.message_without_values());
+            return self.collection_backoff.gave_way(running_move.collection, &error.message_without_values());
         }
         if error.sqlstate == CANCELLED {
-            self.collections.gave_way(running_move.collection, &error.message_without_values());
-            return self.note(error, &what);
+            self.collection_backoff.gave_way(running_move.collection, &error.message_without_values());
+            return self.report_error(error, &what);
         }
         // If the move was given up, its range rests, so the collection need not.
         match transaction::run(|| view.read_resting()) {
             Ok(()) if view.is_resting(running_move.collection, &running_move.min, &running_move.max) => {
-                return self.note(error, &what);
+                return self.report_error(error, &what);
             }
             _ => {}
         }
         match view.shards.iter().find(names).filter(|_| error.is_out_of_reach()) {
-            Some(shard) => self.shards.failed(shard.id, &error.message_without_values()),
+            Some(shard) => self.shard_backoff.failed(shard.id, &error.message_without_values()),
             None => {
                 let RunningMove { collection, from, to, .. } = *running_move;
-                self.pairs.failed((collection, from, to), &error.message_without_values());
-                if self.pairs.resting().filter(|(of, ..)| *of == collection).count() > view.shards.len() {
-                    self.collections.failed(collection, &error.message_without_values());
+                self.pair_backoff.failed((collection, from, to), &error.message_without_values());
+                if self.pair_backoff.resting().filter(|(of, ..)| *of == collection).count() > view.shards.len() {
+                    self.collection_backoff.failed(collection, &error.message_without_values());
                 }
             }
         }
-        self.note(error, &what);
+        self.report_error(error, &what);
     }
 }
