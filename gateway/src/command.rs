@@ -60,7 +60,7 @@ fn names_password(field: &str) -> bool {
 
 impl Command {
     pub fn of(request: &Request<'_>) -> Result<Self, Failure> {
-        let malformed = |_| Failure::new(FAILED_TO_PARSE, "the command is no BSON document");
+        let malformed = |_| Failure::new(FAILED_TO_PARSE, "the command is not valid BSON");
         let mut document = RawDocument::from_bytes(request.document).map_err(malformed)?;
         // Old drivers wrap a command that has a read preference.
         if request.database.is_some()

@@ -17,7 +17,7 @@ const COMMANDS: &[&str] = &["createUser", "updateUser"];
 const FIELD: &str = "pwd";
 const ITERATIONS: NonZeroU32 = const { NonZeroU32::new(15_000).unwrap() };
 const SALT: usize = 28;
-/// PostgreSQL's own limit is 1024 bytes of a client's message.
+/// The largest length of a password in bytes. The limit is the gateway's own choice.
 const MAX_PASSWORD: usize = 1024;
 
 /// The password in a command; None if it has none.
@@ -47,7 +47,7 @@ pub fn replaced(command: &Command, verifier: &str) -> Result<Command, Failure> {
     let mut bytes = vec![0; 4];
     let mut at = 4;
     for element in command.document().iter_elements() {
-        let element = element.map_err(|_| refused("the command is no BSON document"))?;
+        let element = element.map_err(|_| refused("the command is not valid BSON"))?;
         let (from, key) = (at, element.key().as_str());
         at += 1 + key.len() + 1 + element.size();
         match key == FIELD {
@@ -74,7 +74,7 @@ fn refused(message: &str) -> Failure {
 /// The verifier of a password. It takes some milliseconds.
 pub fn verifier(password: &str) -> Result<String, Failure> {
     let mut salt = [0; SALT];
-    SystemRandom::new().fill(&mut salt).map_err(|_| refused("there are no random numbers"))?;
+    SystemRandom::new().fill(&mut salt).map_err(|_| refused("could not generate a salt"))?;
     Ok(verifier_with(password, &salt))
 }
 
@@ -112,7 +112,8 @@ mod tests {
         Ok(Document::from_reader(hidden.bytes.as_slice()).unwrap())
     }
 
-    /// The example of RFC 7677, whose iterations are others: the parts are as long, and the same password gives the same verifier.
+    /// The password is that of the example in RFC 7677. Its verifier cannot be compared, because the example has other iterations. Checks the
+    /// lengths of the parts, and that only the same password gives the same verifier.
     #[test]
     fn a_verifier_has_mongodbs_salt_and_iterations() {
         let found = hidden(&doc! { "createUser": "ann", "pwd": "pencil", "roles": ["read"] }).unwrap();

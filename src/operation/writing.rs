@@ -85,12 +85,12 @@ pub fn insert_batch(
         }
     }
     insert::claim(namespace, &storable)?;
-    let mut batch = Batch { namespace, ordered, failed: Vec::new() };
+    let mut batch = BatchInsert { namespace, ordered, failed: Vec::new() };
     batch.insert(&storable.iter().collect::<Vec<_>>(), 0)?;
     let mut failed = batch.failed;
     failed.sort_unstable_by_key(|failed| failed.index);
     if let Some(first) = failed.first().filter(|_| ordered) {
-        // The batch ends with the failed insert, which comes before a document that could not be read.
+        // An ordered batch ends at its first failure. Inserted documents come before one that could not be read, so its error is dropped.
         errors.clear();
         storable.truncate(first.index);
     }
@@ -102,17 +102,17 @@ pub fn insert_batch(
     Ok((ids, errors))
 }
 
-/// Documents that are inserted many at a time, although each may be refused.
-struct Batch<'a> {
+/// The state of inserting a batch: documents are inserted many at a time, although single ones may be refused.
+struct BatchInsert<'a> {
     namespace: &'a str,
     /// the first failure ends the batch
     ordered: bool,
-    /// the refused documents
+    /// the errors of refused documents, with positions among the batch's readable documents
     failed: Vec<WriteError>,
 }
 
-impl Batch<'_> {
-    /// Inserts documents, the first of which has position `start`. Fails if an error concerns the whole batch.
+impl BatchInsert<'_> {
+    /// Inserts successive documents of the batch; `start` is the position of the first one. Fails if an error concerns the whole batch.
     fn insert(&mut self, documents: &[&Storable], start: usize) -> Result<()> {
         if documents.is_empty() {
             return Ok(());
@@ -132,7 +132,7 @@ impl Batch<'_> {
             }
         });
         match done {
-            Ok(()) => self.fail(refused, |at| start + at),
+            Ok(()) => self.add_failures(refused, |at| start + at),
             Err(error) if !is_of_one_operation(&error) => return Err(error),
             Err(error) if documents.len() == 1 => self.failed.push(WriteError { index: start, error }),
             Err(error) if error.kind == Kind::DocumentValidationFailure => return self.insert_valid(documents, start),
@@ -144,8 +144,8 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Adds documents that were refused; `position` returns the position in the batch for an index.
-    fn fail(&mut self, refused: Vec<WriteError>, position: impl Fn(usize) -> usize) {
+    /// Adds the errors of refused documents. `position` turns the index in an error into the position in the batch.
+    fn add_failures(&mut self, refused: Vec<WriteError>, position: impl Fn(usize) -> usize) {
         self.failed.extend(refused.into_iter().map(|one| WriteError { index: position(one.index), ..one }));
     }
 
@@ -154,7 +154,7 @@ impl Batch<'_> {
     fn insert_before(&mut self, documents: &[&Storable], start: usize, first: WriteError) -> Result<()> {
         self.insert(&documents[..first.index], start)?;
         if self.failed.is_empty() {
-            self.fail(vec![first], |at| start + at);
+            self.add_failures(vec![first], |at| start + at);
         }
         Ok(())
     }
@@ -181,10 +181,10 @@ impl Batch<'_> {
         let is_valid = |at: &usize| invalid.binary_search_by_key(at, |invalid| invalid.index).is_err();
         let positions: Vec<usize> = (0..documents.len()).filter(is_valid).collect();
         let valid: Vec<&Storable> = positions.iter().map(|at| documents[*at]).collect();
-        let mut others = Batch { failed: Vec::new(), ..*self };
+        let mut others = BatchInsert { failed: Vec::new(), ..*self };
         others.insert(&valid, 0)?;
-        self.fail(others.failed, |at| start + positions[at]);
-        self.fail(invalid, |at| start + at);
+        self.add_failures(others.failed, |at| start + positions[at]);
+        self.add_failures(invalid, |at| start + at);
         Ok(())
     }
 }
@@ -210,7 +210,8 @@ pub struct DocumentWrite<'a> {
 }
 
 impl<'a> DocumentWrite<'a> {
-    /// Describes a write of one document, or of `many`; `variables` are those of its batch.
+    /// Describes a write of one matching document, or of all if `many`. `variables` are the batch's `let`, which the write's own `let`
+    /// in `arguments` replaces.
     pub fn of(
         filter: Specification<'a>,
         update: Option<(Specification<'a>, Style)>,
@@ -236,8 +237,8 @@ impl<'a> DocumentWrite<'a> {
         self.run_on(namespace, &self.shared.query(namespace, self.filter)?, false)
     }
 
-    /// Writes the documents that `query` finds; it was made from the filter. If `images` is true, also returns one document's old and
-    /// new form.
+    /// Writes the documents that match `query`, which must be the parsed form of this write's filter. If `images` is true, also returns one
+    /// document's old and new form.
     pub fn run_on(&self, namespace: &str, query: &Query, images: bool) -> Result<WriteResult> {
         let parse = |(update, style): (Specification<'_>, Style)| {
             modification::parse(&update.text(), || update.parse(Role::Update), style, self.array_filters, query)

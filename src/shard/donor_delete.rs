@@ -1,13 +1,13 @@
 //! Deletes a range that has been moved away. Writers wait meanwhile, so most of the work is done before they are excluded:
 //!
-//! 1. [`locate`], while writers continue: finds the places of the range's documents. It also writes their pages into the WAL, so
-//!    that the deletion need not.
-//! 2. [`delete_copied_changes`], while writers continue: deletes copied changes from the log, and remembers their keys.
+//! 1. [`locate`], while writers continue: finds the places (TIDs) of the range's documents. It also WAL-logs full-page images of their
+//!    pages, so that the deletion writes little WAL.
+//! 2. [`delete_copied_changes`], while writers continue: deletes copied changes from the capture log, and remembers their keys.
 //! 3. [`delete`], with writers excluded: deletes the documents that are still at their places, and those with the changed keys.
 //!
 //! The places are kept by this process, for one move. INVARIANT: if [`locate`] did not see a document of the range, the change
-//! that wrote it is in the log, or this process has deleted that change from the log. A violation would be detected, because the move
-//! compares the number of deleted documents.
+//! that wrote it is in the capture log, or this process has deleted that change from it. A violation would be detected, because the
+//! move compares the number of deleted documents with the number of documents that the recipient has loaded.
 
 use super::{clone_parts, table};
 use crate::pg::error::Result;
@@ -25,14 +25,14 @@ use std::time::Instant;
 
 /// The largest number of documents that are located, as each place takes 6 bytes of memory.
 const MAX_PLACES: usize = 4_000_000;
-/// The largest number of changes whose keys are remembered. After more, the range should be located again.
+/// The largest number of changes whose keys are remembered. Beyond it, the places are forgotten, and the range should be located again.
 const MAX_CHANGES: usize = 20_000;
 /// Documents that were not located are deleted in batches of this number.
 const BATCH: usize = 1_000_000;
 
 struct LocatedRange {
     migration: i64,
-    /// `tidsend` of each document, in the order of the table.
+    /// The TID of each document in the format of `tidsend`, in the order of the table.
     places: Rc<[u8]>,
     /// Keys that have changed since the documents were located.
     changed: Vec<(Vec<u8>, Vec<u8>)>,
@@ -43,7 +43,7 @@ thread_local! {
 }
 
 /// Locates the documents of a range. Returns their number; 0 if they are not located: there are none or too many, or the table is not plain
-/// ([`bulk::is_plain`]). Afterwards only this process may delete changes of the move from the log, by [`delete_copied_changes`].
+/// ([`bulk::is_plain`]). Afterwards only this process may delete changes of the move from the capture log, by [`delete_copied_changes`].
 pub fn locate(range: &LocateRange<'_>) -> Result<i64> {
     let &LocateRange { migration, collection, lo, hi } = range;
     LOCATED.set(None);
@@ -64,16 +64,16 @@ pub fn locate(range: &LocateRange<'_>) -> Result<i64> {
     Ok(count)
 }
 
-/// Deletes exactly these rows of a move's log, which have been copied. Returns false if so much has changed since the range was located
-/// that it should be located again.
+/// Deletes the rows with the numbers `applied`, whose changes have been copied, from a move's capture log. Returns false if so much has
+/// changed since the range was located that it should be located again.
 pub fn delete_copied_changes(migration: i64, applied: &[i64]) -> Result<bool> {
-    let gone = spi::query(
+    let deleted = spi::query(
         "DELETE FROM docshard_data.capture_log WHERE migration_id = $1 AND seq = ANY ($2) RETURNING skey, id",
         &[Param::Int8(migration), Param::Int8Array(applied)],
     )?;
     LOCATED.with_borrow_mut(|located| {
         let Some(range) = located.as_mut().filter(|range| range.migration == migration) else { return Ok(true) };
-        range.changed.extend(gone.iter().map(|row| (row.bytes(0), row.bytes(1))));
+        range.changed.extend(deleted.iter().map(|row| (row.bytes(0), row.bytes(1))));
         if range.changed.len() <= MAX_CHANGES {
             return Ok(true);
         }
@@ -92,7 +92,7 @@ pub fn delete(range: &DeleteRange<'_>) -> Result<Deleted> {
 
 fn delete_all(range: &DeleteRange<'_>) -> Result<u64> {
     let &DeleteRange { migration, collection, lo, hi } = range;
-    let (oid, primary) = table::oids(collection)?;
+    let (oid, primary_index) = table::oids(collection)?;
     let is_inside = |key: &[u8]| lo <= key && hi.is_none_or(|hi| key < hi);
     let located = LOCATED.with_borrow(|located| {
         let range = located.as_ref().filter(|range| range.migration == migration)?;
@@ -122,7 +122,7 @@ fn delete_all(range: &DeleteRange<'_>) -> Result<u64> {
     let _snapshot = ActiveSnapshot::of_statement();
     let mut writer = table::writer(collection, Purpose::Delete)?;
     for (skey, id) in &changed {
-        let found = writer.change_one(primary, skey, Some(id), |_| Ok(Some((Change::Delete, ()))))?;
+        let found = writer.change_one(primary_index, skey, Some(id), |_| Ok(Some((Change::Delete, ()))))?;
         deleted += u64::from(found.is_some());
     }
     writer.finish();

@@ -1,6 +1,7 @@
-//! MongoDB's expressions that are true if a value fits its column. They are used if shards execute a statement without returning its rows.
-//! A condition is exact only for values that fit their columns: without these expressions shards would also group or write documents with
-//! other values.
+//! Builds aggregation expressions that test whether a stored value *fits* its column: it can be read as the column's SQL type.
+//!
+//! They are needed when shards group or write documents without returning rows. The filter of a condition selects the same documents as SQL
+//! only where the values fit. Other values are an error when they are read as rows, so such a statement must find and exclude them.
 
 use super::column::{Column, DATES, DAY_MS, EPOCH_MS, TIMESTAMPS};
 use super::scan::CollectionScan;
@@ -20,7 +21,8 @@ fn is_null(column: &Column) -> Json {
     json!({"$in": [{"$type": value_of(column)}, ["missing", "null"]]})
 }
 
-/// The expression that is true if a value fits its column; None if there is none for the column's type.
+/// The expression that is true if a value fits its column. In a nullable column null and missing values fit, too. None if there is no
+/// expression for the column's type.
 pub fn fits(column: &Column) -> Option<Json> {
     if !column.is_scalar() || column.path.is_empty() {
         return None;
@@ -57,8 +59,8 @@ pub fn fits(column: &Column) -> Option<Json> {
     Some(if column.not_null { fits } else { json!({"$or": [fits, is_null(column)]}) })
 }
 
-/// Returns the columns of a scan whose values may not fit. A column is left out if a condition proves that its values fit
-/// (`Condition::proves`), it is `_id` or a field of the shard key, which cannot be arrays, and its type has no maximum length.
+/// Returns the columns of a scan whose values may not fit. A column is omitted if all of this holds: a condition proves that its values fit
+/// (`Condition::proves`); it is `_id` or a field of the shard key, which cannot be arrays; its type has no maximum length.
 pub fn unproven(scan: &CollectionScan) -> Result<Vec<&Column>> {
     let mut proven = Vec::new();
     if let Some(collection) = cache::find(&scan.layout().options.namespace)? {

@@ -1,7 +1,8 @@
 //! A sample of a collection's documents, in the order in which they were inserted as far as that is known.
 //!
-//! Where each `_id` is an ObjectId, its time gives the order. Otherwise it is the order in which shards store the documents, which is that
-//! of the inserts until documents are deleted, or moved from shard to shard.
+//! If the `_id`s of all sampled documents are ObjectIds, these give the order, as they begin with a time. Otherwise the documents are ordered
+//! by their relative position in their shard's table, over all shards together. This resembles the order of the inserts until documents
+//! are deleted, or moved from shard to shard.
 
 use crate::budget;
 use crate::error::Result;
@@ -14,7 +15,7 @@ use crate::values::key::KeyPattern;
 pub struct Sampled {
     /// jsonb
     pub bytes: Vec<u8>,
-    /// its place among the documents of its shard, from 0 to 1
+    /// its relative position among the documents that were read of its shard's table, from 0 to 1
     pub place: f64,
 }
 
@@ -29,7 +30,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Orders documents of a collection that has `total` documents of together `bytes` bytes.
+    /// Orders sampled documents. `total` and `bytes` are the number and the size of all documents of the collection.
     pub fn new(mut documents: Vec<Sampled>, total: u64, bytes: u64) -> Self {
         let ids: Option<Vec<[u8; 12]>> = documents.iter().map(object_id).collect();
         let documents = match ids {
@@ -52,7 +53,7 @@ impl Sample {
         self.documents.len()
     }
 
-    /// True without documents.
+    /// True if the sample has no documents.
     pub fn is_empty(&self) -> bool {
         self.documents.is_empty()
     }

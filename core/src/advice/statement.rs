@@ -1,12 +1,13 @@
 //! Sampled statements, and what each needs of a collection under a shard key.
 //!
-//! Classes are MongoDB's: they depend on the key alone, not on how the documents are distributed at the moment.
+//! The classes ([`Reach`]) are those of MongoDB's `analyzeShardKey`: they depend on the shard key alone, not on how the documents are
+//! distributed at the moment.
 
 use crate::cluster::targeting;
 use crate::error::{Kind as ErrorKind, Result, error};
 use crate::query::filter::Filter;
 use crate::query::specification;
-use crate::query::update::{Update, read};
+use crate::query::update::{self, Update};
 use crate::values::key::{KeyPattern, KeyRanges};
 
 /// What a statement does.
@@ -14,7 +15,7 @@ use crate::values::key::{KeyPattern, KeyRanges};
 pub enum Kind {
     /// a find
     Find,
-    /// an aggregation, by the filter that it begins with
+    /// an aggregation; its filter is the one with which the pipeline begins
     Aggregate,
     /// a count
     Count,
@@ -55,7 +56,7 @@ impl Kind {
 /// Which part of a collection a statement needs under a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// one value of the key, which is on one shard however the documents are distributed
+    /// at most one value of the key, which is on one shard however the documents are distributed
     Targeted,
     /// several values or ranges
     Ranges,
@@ -66,10 +67,12 @@ pub enum Reach {
 impl Reach {
     /// The part that consists of these keys.
     pub fn of(keys: &KeyRanges) -> Self {
-        match () {
-            () if keys.is_none() || keys.as_point().is_some() => Self::Targeted,
-            () if keys.is_all() => Self::Scatter,
-            () => Self::Ranges,
+        if keys.is_none() || keys.as_point().is_some() {
+            Self::Targeted
+        } else if keys.is_all() {
+            Self::Scatter
+        } else {
+            Self::Ranges
         }
     }
 }
@@ -95,7 +98,7 @@ impl Statement {
         let known = Kind::ALL.into_iter().find(|known| known.name() == kind);
         let kind = known.ok_or_else(|| error!(ErrorKind::BadValue, "unknown kind of statement: {kind}"))?;
         let filter = Filter::read(&specification::parse(filter)?)?;
-        let update = modification.map(|text| read(&specification::parse(text)?)).transpose()?;
+        let update = modification.map(|text| update::read(&specification::parse(text)?)).transpose()?;
         Ok(Self { kind, filter, update, many })
     }
 

@@ -1,12 +1,12 @@
-//! Finds out by the documents of shards which shard owns which keys, for a catalog that lacks changes of ownership.
+//! Reconstructs the chunk map from the documents that shards hold, when the catalog misses recent moves.
 //!
 //! Each shard advances its version of a collection with every change of its ownership. So a chunk of a shard that is at the catalog's
 //! version still is that shard's. A chunk of a shard that is *ahead* may have gone, whole or in parts, to any shard that is ahead. As a shard
-//! has no documents of keys that it does not own, the documents show where. Keys without documents stay where the catalog has them, or follow
-//! the keys before them.
+//! has no documents of keys that it does not own, the documents show where. A chunk without documents stays where the catalog has it. In
+//! other chunks, keys without documents belong to the owner of the preceding document, or of the chunk's first one.
 //!
-//! INVARIANT: it is a contradiction if two shards have documents of the same key, or if a shard has documents of a key that it cannot own.
-//! Then nobody knows which documents are right, and no owner is chosen.
+//! It is a contradiction if two shards have documents of the same key, or if a shard has documents of a key that it cannot own. Then it
+//! is unknown which documents are right, and no owner is chosen.
 
 use super::chunk_map::{Chunk, ShardId};
 use std::collections::HashMap;
@@ -16,9 +16,9 @@ use std::collections::HashMap;
 pub enum Owners {
     /// the parts of the chunk, by key; the only part of a chunk that has not moved is the chunk itself
     Parts(Vec<Chunk>),
-    /// two shards that cannot both be right, or one that is twice here because it has documents it cannot own
+    /// two shards that cannot both be right: they have documents of the same key, or one has documents of the other's chunk that it cannot own
     Contradiction(ShardId, ShardId),
-    /// the chunk would have more parts than are left
+    /// the parts of all chunks so far would be more than the limit
     TooMany,
 }
 
@@ -26,16 +26,17 @@ pub enum Owners {
 pub struct Division {
     ahead: Vec<ShardId>,
     all: Vec<ShardId>,
-    /// for shards that were asked: the first key not below the one that was asked for; None: there is none
+    /// for each shard that was asked: the key that it last returned; None if it had no key at or above the one that was asked for
     next: HashMap<ShardId, Option<Vec<u8>>>,
     /// how many parts may still be found
-    left: usize,
+    remaining: usize,
 }
 
 impl Division {
-    /// `all` are the shards of a collection; those in `ahead` are ahead of the catalog. The chunks are divided into at most `limit` parts.
+    /// `all` are the shards of a collection; those in `ahead` are ahead of the catalog. `limit` is the largest number of parts of all chunks
+    /// together. Only chunks of shards that are ahead count, if they have documents.
     pub fn new(all: Vec<ShardId>, ahead: Vec<ShardId>, limit: usize) -> Self {
-        Self { ahead, all, next: HashMap::new(), left: limit }
+        Self { ahead, all, next: HashMap::new(), remaining: limit }
     }
 
     /// The owners of a chunk's keys. `end` is its upper bound; None if it is the last chunk. `first` returns the first key of a shard's
@@ -50,7 +51,7 @@ impl Division {
         mut first: impl FnMut(ShardId, &[u8]) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<Owners, E> {
         let may_have_moved = self.ahead.contains(&chunk.shard);
-        // What a shard at the catalog's version has of its own chunks does not matter.
+        // A shard at the catalog's version owns its chunks. Only documents of shards that are ahead can contradict that.
         let asked = if may_have_moved { self.all.clone() } else { self.ahead.clone() };
         let mut parts: Vec<Chunk> = Vec::new();
         let mut from = chunk.min.clone();
@@ -71,10 +72,10 @@ impl Division {
             if !self.ahead.contains(shard) {
                 return Ok(Owners::Contradiction(*shard, chunk.shard));
             }
-            if self.left == 0 {
+            if self.remaining == 0 {
                 return Ok(Owners::TooMany);
             }
-            self.left -= 1;
+            self.remaining -= 1;
             let next = found.get(1).map(|(key, _)| key.clone());
             let max = next.clone().unwrap_or_else(|| chunk.max.clone());
             parts.push(Chunk { min: std::mem::take(&mut from), max, shard: *shard });

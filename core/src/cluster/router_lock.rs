@@ -1,8 +1,8 @@
 //! Tells a router from a copy of its server's files, which has the same identity.
 //!
 //! The router holds a lock on every shard, in a session that it keeps alive by messages. A database that finds a lock taken
-//! retries. A holder that is silent for too long is gone, and loses the lock. If the holder is alive until the patience ends, it
-//! is the router, and the retrying database is a copy.
+//! retries for a limited time, the *patience*. A holder that is silent for too long is considered dead, and loses the lock. If the
+//! holder is still alive when the patience ends, it is the router, and the retrying database is a copy.
 //!
 //! INVARIANT: a silent holder loses its lock after the fraction [`SILENCE`] of the patience, and a database concludes that it is a copy
 //! only after the whole patience. So a restarted router outlasts the session that its crash left behind at a shard.
@@ -32,7 +32,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Records an answer at a time of any monotonic clock. Returns the holder if the lock has been taken for `patience`.
+    /// Records an answer that arrived at `now`, on any monotonic clock. Returns the holder if the lock has been taken for `patience`.
     pub fn note(&mut self, now: Duration, answer: LockAnswer, patience: Duration) -> Option<&str> {
         self.taken_since = match &answer {
             LockAnswer::Taken(_) => Some(self.taken_since.unwrap_or(now)),

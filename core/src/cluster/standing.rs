@@ -17,7 +17,7 @@ pub fn shortened(description: &str) -> String {
     description.chars().take(MAX_DESCRIPTION).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// What a shard says for the address of a session that has none.
+/// The text that a shard reports instead of an IP address for a session over a Unix socket (`HOLDER` in `src/shard/router_lock.rs`).
 pub const OWN_MACHINE: &str = "the shard's machine";
 
 /// Returns the address of the session that holds a shard's lock, as the shard sees it, from a description such as `process 7 of this shard,

@@ -24,8 +24,7 @@ pub fn key_ranges(pattern: &KeyPattern, filter: &Filter) -> KeyRanges {
     compound_ranges(pattern, |path| filter.ranges_within(path))
 }
 
-/// The least shard key that a matching document can have, by the filter's text without its expressions. So the result is the same whenever
-/// and by whomever the text is parsed.
+/// Returns a lower bound of the shard keys of matching documents. It ignores expressions, so it does not depend on the time or the user.
 pub fn least_key_as_written(pattern: &KeyPattern, filter: &Filter) -> Vec<u8> {
     let ranges = compound_ranges(pattern, |path| filter.ranges_as_written(path));
     ranges.hull().map(|hull| hull.lo).unwrap_or_default()
@@ -44,8 +43,8 @@ pub fn has_regex(pattern: &KeyPattern, filter: &Filter) -> bool {
     pattern.fields.iter().any(|(path, _)| filter.ranges_within(path).as_slice().iter().any(is_regex))
 }
 
-/// True if the filter matches every document with its [`exact_key`], so documents need not be read to evaluate it. With `gives_id`, the
-/// filter also gives one `_id` by equality; then true if it matches every document with both.
+/// True if the filter matches every document that has its [`exact_key`], so it need not be evaluated for documents of that key. `gives_id`:
+/// the filter also has an equality condition for `_id`; then the document must have that `_id`, too.
 pub fn key_decides(pattern: &KeyPattern, filter: &Filter, gives_id: bool) -> bool {
     let ranged = pattern.fields.iter().filter(|(_, kind)| *kind == FieldKind::Ranged).map(|(path, _)| path.as_str());
     let paths: Vec<&str> = ranged.chain(gives_id.then_some("_id")).collect();
@@ -66,7 +65,7 @@ fn compound_ranges(pattern: &KeyPattern, ranges_of: impl Fn(&str) -> KeyRanges) 
     }
     let mut prefixes = vec![Vec::new()];
     for (at, (path, kind)) in pattern.fields.iter().enumerate() {
-        let left = pattern.fields.len() - at;
+        let remaining = pattern.fields.len() - at;
         let ranges = ranges_of(path);
         if ranges.is_none() {
             return KeyRanges::none();
@@ -75,30 +74,34 @@ fn compound_ranges(pattern: &KeyPattern, ranges_of: impl Fn(&str) -> KeyRanges) 
             append(prefix, point, *kind);
             continue;
         }
-        let fits = prefixes.len().saturating_mul(ranges.as_slice().len()) <= MAX_RANGES;
+        let within_limit = prefixes.len().saturating_mul(ranges.as_slice().len()) <= MAX_RANGES;
         let points: Option<Vec<&[u8]>> = ranges.as_slice().iter().map(KeyRange::as_point).collect();
         match (kind, points) {
-            (_, Some(points)) if fits => {
+            (_, Some(points)) if within_limit => {
                 let extended = |prefix: &Vec<u8>, point| {
                     let mut key = prefix.clone();
                     append(&mut key, point, *kind);
                     key
                 };
-                let all = prefixes.iter().flat_map(|prefix| points.iter().map(move |point| extended(prefix, point)));
-                prefixes = all.collect();
+                let keys = prefixes.iter().flat_map(|prefix| points.iter().map(move |point| extended(prefix, point)));
+                prefixes = keys.collect();
             }
             (FieldKind::Ranged, _) => {
                 let hull = ranges.hull().map(|hull| KeyRanges::new(vec![hull])).unwrap_or_default();
-                let ranges = if fits { ranges } else { hull };
-                let below = |prefix: &Vec<u8>| {
+                let ranges = if within_limit { ranges } else { hull };
+                let under_prefix = |prefix: &Vec<u8>| {
                     let prefix = prefix.clone();
-                    ranges.as_slice().iter().map(move |range| range_under(range, &prefix, left)).collect::<Vec<_>>()
+                    ranges
+                        .as_slice()
+                        .iter()
+                        .map(move |range| range_under(range, &prefix, remaining))
+                        .collect::<Vec<_>>()
                 };
-                return KeyRanges::new(prefixes.iter().flat_map(below).collect());
+                return KeyRanges::new(prefixes.iter().flat_map(under_prefix).collect());
             }
             (FieldKind::Hashed, _) => {
-                let all = |prefix: &Vec<u8>| range_under(&KeyRange::all(), prefix, left);
-                return KeyRanges::new(prefixes.iter().map(all).collect());
+                let under_prefix = |prefix: &Vec<u8>| range_under(&KeyRange::all(), prefix, remaining);
+                return KeyRanges::new(prefixes.iter().map(under_prefix).collect());
             }
         }
     }
@@ -108,16 +111,16 @@ fn compound_ranges(pattern: &KeyPattern, ranges_of: impl Fn(&str) -> KeyRanges) 
     KeyRanges::new(prefixes.iter().map(|key| KeyRange::point(key)).collect())
 }
 
-/// The keys that consist of the prefix, an encoding in the range, and further fields; `left` is the number of fields after the prefix.
+/// The keys that consist of the prefix, an encoding in the range, and further fields; `remaining` is the number of fields after the prefix.
 ///
-/// A lower bound that ends with a field is continued by MinKey in each field that follows, as the bounds of chunks are. No key lies
-/// between. Without this the range would touch the chunk that ends there.
-fn range_under(range: &KeyRange, prefix: &[u8], left: usize) -> KeyRange {
+/// Pads a lower bound that ends after a complete field with MinKey for each field that follows, as the bounds of chunks are padded. No key
+/// lies between the two. Without the padding, the range would include the chunk whose upper bound is the padded one.
+fn range_under(range: &KeyRange, prefix: &[u8], remaining: usize) -> KeyRange {
     let mut range = range.under(prefix);
     let missing = match &range.lo[prefix.len()..] {
         [] if prefix.is_empty() => 0,
-        [] => left,
-        field if split_first(field).is_some_and(|(_, rest)| rest.is_empty()) => left - 1,
+        [] => remaining,
+        field if split_first(field).is_some_and(|(_, rest)| rest.is_empty()) => remaining - 1,
         _ => 0,
     };
     range.lo.extend(iter::repeat_n(Class::MinKey as u8, missing));

@@ -96,7 +96,7 @@ async fn a_statement_that_is_given_up_ends_only_its_session() {
     drop(lease);
     assert_eq!(waiting.await.unwrap(), Err(Unavailable::NoSession));
     assert!(pools.lock().roles.is_empty());
-    // The sessions have no salt that proves the same password, so a login begins a new generation.
+    // Without a salt (`Session::detached`) a login cannot prove that the password is the same, so it begins a new generation.
     let (session, _end) = Session::detached(3);
     assert_eq!(pools.add("ann", session), Some(2));
     assert_eq!(pools.lease(&ann, None).await.unwrap_err(), Unavailable::NoSession);
@@ -208,19 +208,19 @@ async fn another_role_of_the_same_name_is_another_generation() {
 async fn a_login_is_asked_for_if_all_sessions_have_transactions() {
     let (pools, _ends) = pools(4, SOON, &[("ann", 1), ("ann", 2)]);
     let ann = who("ann", 1);
-    let such = Wanted { can_log_in: true, ..Wanted::default() };
+    let wanted = Wanted { can_log_in: true, ..Wanted::default() };
     let (mut first, mut second) = (pools.lease(&ann, None).await.unwrap(), pools.lease(&ann, None).await.unwrap());
     first.pin();
-    assert_eq!(pools.lease_such(&ann, such).await.unwrap_err(), Unavailable::Timeout, "the other one will be free");
+    assert_eq!(pools.lease_such(&ann, wanted).await.unwrap_err(), Unavailable::Timeout, "the other one will be free");
     second.pin();
-    assert_eq!(pools.lease_such(&ann, such).await.unwrap_err(), Unavailable::Pinned);
+    assert_eq!(pools.lease_such(&ann, wanted).await.unwrap_err(), Unavailable::Pinned);
     assert_eq!(pools.lease(&ann, None).await.unwrap_err(), Unavailable::Timeout);
     let (session, _end) = Session::detached(3);
     assert_eq!(pools.add("ann", session), Some(1));
-    let _third = pools.lease_such(&ann, such).await.unwrap();
-    assert_eq!(pools.lease_such(&ann, such).await.unwrap_err(), Unavailable::Timeout, "ann uses its share");
+    let _third = pools.lease_such(&ann, wanted).await.unwrap();
+    assert_eq!(pools.lease_such(&ann, wanted).await.unwrap_err(), Unavailable::Timeout, "ann uses its share");
     drop(first);
-    assert!(pools.lease_such(&ann, such).await.is_ok());
+    assert!(pools.lease_such(&ann, wanted).await.is_ok());
 }
 
 #[tokio::test]
@@ -237,10 +237,10 @@ async fn a_session_in_a_transaction_does_not_come_back() {
 async fn a_session_with_cursors_can_be_avoided() {
     let (pools, _ends) = pools(9, SOON, &[("ann", 1), ("ann", 2), ("ann", 3)]);
     let avoid = HashSet::from([2, 3]);
-    let such = Wanted { avoid: Some(&avoid), ..Wanted::default() };
-    let mut first = pools.lease_such(&who("ann", 1), such).await.unwrap();
+    let wanted = Wanted { avoid: Some(&avoid), ..Wanted::default() };
+    let mut first = pools.lease_such(&who("ann", 1), wanted).await.unwrap();
     assert_eq!(first.session().id, 1);
-    assert!(pools.lease_such(&who("ann", 1), such).await.is_ok());
+    assert!(pools.lease_such(&who("ann", 1), wanted).await.is_ok());
 }
 
 #[tokio::test]
@@ -261,7 +261,8 @@ async fn a_generation_comes_back_with_the_same_password_of_the_same_role() {
         let (idle, idle_end) = session(2, b"s=a", 10);
         assert_eq!(pools.add("ann", idle), Some(1));
         drop((end, idle_end));
-        // A client that can log in again fails at once; the others fail after `hold`.
+        // The generation has ended, and may come back. A client that can log in again fails at once. The others wait for another client's
+        // login, and fail after the time `hold`, here `SOON`.
         let wanted = Wanted { can_log_in: true, ..Wanted::default() };
         assert_eq!(pools.lease_such(&ann, wanted).await.unwrap_err(), Unavailable::NoSession);
         assert_eq!(pools.lease(&ann, None).await.unwrap_err(), Unavailable::NoSession);
@@ -283,8 +284,8 @@ async fn a_generation_comes_back_with_the_same_password_of_the_same_role() {
 #[tokio::test]
 async fn clients_that_need_no_login_use_any_generation() {
     let (pools, _ends) = pools(9, LATE, &[("bob", 1), ("ann", 2)]);
-    let nobody = Identity { role: "ann".to_owned(), generation: None };
-    assert_eq!(pools.lease(&nobody, None).await.unwrap().session().id, 2);
+    let without_login = Identity { role: "ann".to_owned(), generation: None };
+    assert_eq!(pools.lease(&without_login, None).await.unwrap().session().id, 2);
 }
 
 #[tokio::test]
@@ -311,7 +312,7 @@ async fn the_number_of_sessions_is_limited() {
     let all = (pools.lease(&who("ann", 1), None).await.unwrap(), pools.lease(&who("bob", 2), None).await.unwrap());
     let (session, _end) = Session::detached(5);
     assert_eq!(pools.add("eve", session), None, "nothing is idle");
-    // A role that has lost its last session has no pool.
+    // ann and bob have one idle session each. eve's login replaces one of them, and the role that loses its only session has no pool any more.
     drop(all);
     let (session, _end) = Session::detached(6);
     assert_eq!(pools.add("eve", session), Some(3));
@@ -321,7 +322,7 @@ async fn the_number_of_sessions_is_limited() {
 
 #[tokio::test]
 async fn at_the_limit_a_login_takes_the_place_of_the_one_who_has_most() {
-    let all: Vec<(&str, u64)> = (1..=8).map(|id| ("nob", id)).collect();
+    let all: Vec<(&str, u64)> = (1..=8).map(|id| ("dan", id)).collect();
     let (pools, mut ends) = pools(8, SOON, &all);
     let mut log_in = |role: &str, id: u64| {
         let (session, end) = Session::detached(id);
@@ -330,19 +331,20 @@ async fn at_the_limit_a_login_takes_the_place_of_the_one_who_has_most() {
     };
     let ann = log_in("ann", 20).unwrap();
     // One client's transaction uses ann's only session: another client of ann is told to log in, and gets a session.
-    let such = Wanted { can_log_in: true, ..Wanted::default() };
+    let wanted = Wanted { can_log_in: true, ..Wanted::default() };
     let mut transaction = pools.lease(&ann, None).await.unwrap();
     transaction.pin();
     assert!(pools.is_wanting("ann"));
-    assert_eq!(pools.lease_such(&ann, such).await.unwrap_err(), Unavailable::Pinned);
+    assert_eq!(pools.lease_such(&ann, wanted).await.unwrap_err(), Unavailable::Pinned);
     assert_eq!(log_in("ann", 21), Some(ann.clone()));
-    let second = pools.lease_such(&ann, such).await.unwrap();
-    // ann's logins replace nob's sessions, the oldest first, until both roles own four.
+    let second = pools.lease_such(&ann, wanted).await.unwrap();
+    // ann's logins replace dan's sessions, the oldest first, until both roles own four.
     (22..30).for_each(|id| assert_eq!(log_in("ann", id), Some(ann.clone())));
-    assert_eq!((ids(&pools, "ann").len() + 2, ids(&pools, "nob")), (4, vec![5, 6, 7, 8]));
-    (30..40).for_each(|id| assert!(log_in("nob", id).is_some()));
-    assert_eq!((count(&pools), ids(&pools, "nob").len()), (8, 4));
-    // A third role replaces sessions of the role that owns most, until none owns two more than it does.
+    assert_eq!((ids(&pools, "ann").len() + 2, ids(&pools, "dan")), (4, vec![5, 6, 7, 8]));
+    (30..40).for_each(|id| assert!(log_in("dan", id).is_some()));
+    assert_eq!((count(&pools), ids(&pools, "dan").len()), (8, 4));
+    // A login of a third role replaces a session of the role that owns most, if that role owns at least two more. So bob gets two, which leaves
+    // three each to ann and dan.
     (40..50).for_each(|id| assert!(log_in("bob", id).is_some()));
     assert_eq!(ids(&pools, "bob").len(), 2);
     assert_eq!(count(&pools), 8);
@@ -358,11 +360,11 @@ async fn a_role_leaves_sessions_to_others() {
     while let Ok(lease) = pools.lease(&eve, None).await {
         held.push(lease);
     }
-    assert_eq!(held.len(), 12);
+    assert_eq!(held.len(), 12, "three quarters of 16");
     let idle = ids(&pools, "eve");
     assert_eq!(pools.lease(&eve, Some(idle[0])).await.unwrap_err(), Unavailable::Timeout, "a cursor's, too");
     assert!(!pools.is_wanting("eve"));
-    // A second greedy role gets two of the remaining four sessions. The last two are for roles that use no session.
+    // A second role gets only two of the four sessions that are left: the last eighth of the 16 is for roles that use no session.
     let join = |role: &str, id: u64| {
         let (session, end) = Session::detached(id);
         std::mem::forget(end);
@@ -374,7 +376,7 @@ async fn a_role_leaves_sessions_to_others() {
     while let Ok(lease) = pools.lease(&mallory, None).await {
         others.push(lease);
     }
-    assert_eq!(others.len(), 2);
+    assert_eq!(others.len(), 2, "14 sessions are in use");
     for (number, role) in ["ann", "bob"].into_iter().enumerate() {
         let user = who(role, join(role, 40 + number as u64));
         others.push(pools.lease(&user, None).await.unwrap());

@@ -1,5 +1,5 @@
-//! Removal of shards that are lost for good: the report of what is lost, the token that confirms it, and the other shards that get
-//! their ranges, which are then empty.
+//! Removal of shards that are lost for good: the report of what is lost, the token that confirms it, and the assignment of their ranges
+//! to other shards. The ranges are empty afterwards.
 //!
 //! A shard that was removed as lost stays recorded, so that its database is recognized and refused if it comes back.
 
@@ -76,10 +76,10 @@ pub fn check_token(shard: &Shard, token: &str) -> Result<()> {
 pub use crate::store::lost_shards::set_removed as note_removed;
 
 /// Refuses a database that was a shard of this cluster and was removed as lost, because its documents are out of date.
-/// `has_documents`: it has tables of collections.
+/// `has_collection_tables`: it has tables of collections.
 /// Errors: `IllegalOperation`.
-pub fn refuse_returned(node: &str, name: &str, has_documents: bool) -> Result<()> {
-    if !has_documents {
+pub fn refuse_returned(node: &str, name: &str, has_collection_tables: bool) -> Result<()> {
+    if !has_collection_tables {
         return Ok(());
     }
     match lost_shards::find_removed(node, name)? {
@@ -121,8 +121,8 @@ pub fn move_databases(lost: ShardId, heirs: &[ShardId]) -> Result<Vec<String>> {
     Ok(moved)
 }
 
-/// Assigns a collection's ranges on the lost shard to other shards, where they are empty. The caller has locked the collection's row,
-/// and none of its chunks is being moved.
+/// Assigns a collection's ranges on the lost shard to `heirs`. Their documents are lost, so the ranges are empty afterwards. The caller has
+/// locked the collection's row, and none of its chunks is being moved.
 ///
 /// A session with the old map fails at the lost shard, or a shard that took over ranges answers that the map is stale.
 pub fn reassign(namespace: &str, lost: ShardId, heirs: &[ShardId]) -> Result<()> {
@@ -133,7 +133,7 @@ pub fn reassign(namespace: &str, lost: ShardId, heirs: &[ShardId]) -> Result<()>
     if !chunks.is_empty() {
         let version = change::next_version(locked.id)?;
         let primary = match &locked.key {
-            // The namespace of a copy is not valid for users.
+            // `namespace::split` would refuse the namespace of a copy, `db.system.resharding.id`, which is not valid for users.
             None => databases::primary(namespace.split_once('.').map_or(namespace, |(database, _)| database))?,
             Some(_) => None,
         };
@@ -147,12 +147,12 @@ pub fn reassign(namespace: &str, lost: ShardId, heirs: &[ShardId]) -> Result<()>
                 zone.is_none_or(|zone| zones.get(shard).is_some_and(|all| all.iter().any(|one| one == zone)))
             };
             // Ranges are distributed evenly.
-            let fewest = |among: &mut dyn Iterator<Item = &ShardId>| {
+            let with_fewest_ranges = |among: &mut dyn Iterator<Item = &ShardId>| {
                 among.min_by_key(|shard| (targets.get(shard).copied().unwrap_or(0), **shard)).copied()
             };
             let target = primary
-                .or_else(|| fewest(&mut heirs.iter().filter(|shard| in_zone(shard))))
-                .or_else(|| fewest(&mut heirs.iter()))
+                .or_else(|| with_fewest_ranges(&mut heirs.iter().filter(|shard| in_zone(shard))))
+                .or_else(|| with_fewest_ranges(&mut heirs.iter()))
                 .ok_or_else(|| error!(Kind::ShardNotFound, "no shard is left"))?;
             *targets.entry(target).or_default() += 1;
             chunks::set_owner(locked.id, (min, max), lost, target, version)?;
@@ -166,7 +166,8 @@ pub fn reassign(namespace: &str, lost: ShardId, heirs: &[ShardId]) -> Result<()>
     change::touch(locked.id)
 }
 
-/// Sets the version of a collection on shards, and creates its table, validator and indexes where they are missing.
+/// Sets the version of a collection on shards, creates its table and indexes there where they are missing, and sets the table's privileges
+/// and validator.
 fn place(collection: &Collection, locked: &change::Locked, targets: &[ShardId], version: i64) -> Result<()> {
     let namespace = &collection.namespace;
     placements::insert_or_set(locked.id, targets, version)?;

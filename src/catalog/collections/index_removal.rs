@@ -14,8 +14,9 @@ use docshard_core::query::index::IndexKeys;
 use docshard_core::routing::model::{Collection, Index};
 use serde_json::{Value as Json, json};
 
-/// Drops indexes on all shards. `which`: an array of names, one name, the keys of one index (an object), or `"*"` for all indexes except
-/// those on `_id` and on the shard key. Returns how many indexes there were before, including the one on `_id`.
+/// Drops indexes on all shards. `which`: an array of names, one name, the keys of one index (an object), or `"*"`. `"*"` drops all indexes
+/// except the one on `_id`; if the shard key is ranged, the indexes that begin with it stay, too. If the shard key is hashed, its own index
+/// is also dropped. Returns how many indexes there were before, including the one on `_id`.
 /// Errors: those of [`drop`] and [`named_by`]; `TypeMismatch`.
 pub fn drop_some(ns: &str, which: &Json) -> Result<usize> {
     check_may_change()?;
@@ -54,14 +55,17 @@ pub fn drop_some(ns: &str, which: &Json) -> Result<usize> {
     Ok(collection.count_of_indexes())
 }
 
-/// True if the shard key needs this index. MongoDB's rule: a ranged shard key needs a visible index that begins with it, a hashed
-/// one does not. A unique shard key needs a unique index with exactly its keys.
+/// True if the shard key needs an index, and none other than `name` serves it. MongoDB's rule: a ranged shard key needs a visible index that
+/// begins with it, a hashed one does not. A unique shard key needs a unique index with exactly its keys.
 pub(super) fn is_last_of_key(collection: &Collection, name: &str) -> bool {
     let key = &collection.key;
     let is_enough = |index: &Index| !collection.unique || (index.unique && index.is_of_key(key));
     let serves = |index: &Index| !index.hidden && index.name != name && index.begins_with_key(key) && is_enough(index);
-    let is_own_left = collection.key_index().is_some_and(|keys| keys.default_name() != name);
-    key.hashed_field().is_none() && !key.is_in_order_of_id() && !is_own_left && !collection.indexes.iter().any(serves)
+    let keeps_own_index = collection.key_index().is_some_and(|keys| keys.default_name() != name);
+    key.hashed_field().is_none()
+        && !key.is_in_order_of_id()
+        && !keeps_own_index
+        && !collection.indexes.iter().any(serves)
 }
 
 /// Returns the name of the index that has these keys.
@@ -106,28 +110,30 @@ pub fn drop(ns: &str, name: &str) -> Result<()> {
     if found.is_none() && !is_own(&collection) {
         return Err(not_found());
     }
-    // An index with the same keys and other options hides the shard key's own index, which appears again after the drop.
-    let hides_own = collection.has_key_index
+    // An index with the keys of the shard key, but other options, is not the shard key's own index, which stays. If both have the same name,
+    // the own index is not listed before the other one is dropped (`Collection::key_index`).
+    let own_index_stays = collection.has_key_index
         && found.is_some_and(|index| {
             let options = (index.unique, index.hidden, index.expire_after_s);
             index.is_of_key(&collection.key) && options != (collection.unique, false, None)
         });
     let serves_key = found.is_none_or(|index| index.begins_with_key(&collection.key));
-    if serves_key && !hides_own && is_last_of_key(&collection, name) {
+    if serves_key && !own_index_stays && is_last_of_key(&collection, name) {
         let message = "Cannot drop the only compatible index for this collection's shard key";
         return Err(Error::new(Kind::CannotDropShardKeyIndex, message));
     }
     refuse_while_building(locked.id, ns)?;
-    let mut late = Vec::new();
+    let mut pending = Vec::new();
     if let Some(index) = found {
         let shards: Vec<ShardId> = collection.placements.keys().copied().collect();
-        late = pending_drops::drop_everywhere(&shards, Dropped::Index(index.id), &format!("the index {name} of {ns}"))?;
+        pending =
+            pending_drops::drop_everywhere(&shards, Dropped::Index(index.id), &format!("the index {name} of {ns}"))?;
         store::indexes::delete(index.id)?;
     }
-    if !hides_own && found.is_none_or(|index| index.is_of_key(&collection.key)) {
+    if !own_index_stays && found.is_none_or(|index| index.is_of_key(&collection.key)) {
         store::collections::drop_key_index(collection.id)?;
     }
-    let details = if late.is_empty() { json!({"name": name}) } else { json!({"name": name, "pending": late}) };
+    let details = if pending.is_empty() { json!({"name": name}) } else { json!({"name": name, "pending": pending}) };
     change::log("dropIndex", Some(ns), &details)?;
     change::touch(collection.id)
 }

@@ -1,6 +1,6 @@
-//! Bytes of an established connection: its socket, or the TLS session that libpq has made on it.
+//! Non-blocking byte I/O on a connection that libpq has established, directly on its socket or through its TLS session.
 //!
-//! libpq would keep a message of any length, and any number of notifications and settings, before it returns. So libpq only connects.
+//! libpq would buffer a message of any length, and any number of notifications and settings, before it returns. So libpq only connects.
 //! Afterwards this module reads and writes, and `docshard_core::cluster::frontend` decodes. The functions of OpenSSL are those of the
 //! library that libpq itself uses.
 
@@ -65,9 +65,9 @@ impl Channel {
         let (bytes, length) = (buffer.as_mut_ptr().cast::<c_void>(), buffer.len());
         match self {
             // SAFETY: the buffer is as long as said.
-            Self::Plain => transferred(|| unsafe { libc::recv(socket, bytes, length, libc::MSG_DONTWAIT) }),
+            Self::Plain => transfer_plain(|| unsafe { libc::recv(socket, bytes, length, libc::MSG_DONTWAIT) }),
             // SAFETY: the caller's promise; the buffer is as long as said.
-            Self::Tls(session) => unsafe { tls(session, |openssl| openssl.read, bytes, length) },
+            Self::Tls(session) => unsafe { transfer_tls(session, |openssl| openssl.read, bytes, length) },
         }
     }
 
@@ -80,14 +80,15 @@ impl Channel {
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         match self {
             // SAFETY: the buffer is as long as said.
-            Self::Plain => transferred(|| unsafe { libc::send(socket, bytes, length, flags) }),
+            Self::Plain => transfer_plain(|| unsafe { libc::send(socket, bytes, length, flags) }),
             // SAFETY: the caller's promise; the buffer is as long as said, and `write` only reads it.
-            Self::Tls(session) => unsafe { tls(session, |openssl| openssl.write, bytes.cast_mut(), length) },
+            Self::Tls(session) => unsafe { transfer_tls(session, |openssl| openssl.write, bytes.cast_mut(), length) },
         }
     }
 }
 
-fn transferred(mut call: impl FnMut() -> isize) -> Result<usize> {
+/// Reads or writes by a system call, which is repeated if a signal interrupts it.
+fn transfer_plain(mut call: impl FnMut() -> isize) -> Result<usize> {
     loop {
         match usize::try_from(call()) {
             Ok(bytes) => return Ok(bytes),
@@ -99,11 +100,12 @@ fn transferred(mut call: impl FnMut() -> isize) -> Result<usize> {
     }
 }
 
-/// Reads or writes by a function of OpenSSL; 0 at the end of the stream.
+/// Reads or writes by a function of OpenSSL. Returns 0 at the end of the stream, and if OpenSSL fails without an error in its queue, as it
+/// does for an error of the socket (SSL_ERROR_SYSCALL).
 ///
 /// # Safety
 /// The session is alive, and the buffer has `length` bytes.
-unsafe fn tls(
+unsafe fn transfer_tls(
     session: &NonNull<c_void>,
     function: impl Fn(&OpenSsl) -> Transfer,
     bytes: *mut c_void,
@@ -113,12 +115,12 @@ unsafe fn tls(
     // SAFETY: the caller's promise; these are OpenSSL's functions. Errors of other connections of this thread are cleared first.
     unsafe {
         (openssl.clear_error)();
-        let moved = function(openssl)(session.as_ptr(), bytes, c_int::try_from(length).unwrap_or(c_int::MAX));
-        match usize::try_from(moved) {
-            Ok(moved) if moved > 0 => return Ok(moved),
+        let count = function(openssl)(session.as_ptr(), bytes, c_int::try_from(length).unwrap_or(c_int::MAX));
+        match usize::try_from(count) {
+            Ok(count) if count > 0 => return Ok(count),
             _ => {}
         }
-        let error = (openssl.get_error)(session.as_ptr(), moved);
+        let error = (openssl.get_error)(session.as_ptr(), count);
         let has_reason = (openssl.reason)() != 0;
         (openssl.clear_error)();
         match error {
@@ -137,7 +139,7 @@ fn openssl() -> Option<&'static OpenSsl> {
 }
 
 fn find() -> Option<OpenSsl> {
-    let mut place = libc::Dl_info {
+    let mut info = libc::Dl_info {
         dli_fname: std::ptr::null(),
         dli_fbase: std::ptr::null_mut(),
         dli_sname: std::ptr::null(),
@@ -145,10 +147,10 @@ fn find() -> Option<OpenSsl> {
     };
     // SAFETY: the struct is written only; the library is loaded and stays, and its name is a C string.
     let library = unsafe {
-        if libc::dladdr(pq_sys::PQsocket as *const c_void, &raw mut place) == 0 || text(place.dli_fname).is_none() {
+        if libc::dladdr(pq_sys::PQsocket as *const c_void, &raw mut info) == 0 || text(info.dli_fname).is_none() {
             return None;
         }
-        libc::dlopen(place.dli_fname, libc::RTLD_LAZY | libc::RTLD_NOLOAD)
+        libc::dlopen(info.dli_fname, libc::RTLD_LAZY | libc::RTLD_NOLOAD)
     };
     if library.is_null() {
         return None;

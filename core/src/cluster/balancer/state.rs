@@ -4,9 +4,10 @@ use crate::cluster::chunk_map::ShardId;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// The weight of a chunk is its bytes plus this.
+/// The weight of a chunk is its bytes plus this, so that empty chunks are spread, too.
 pub(super) const CHUNK_WEIGHT: u64 = 1024;
-/// A young collection is split so that each shard can get this many chunks.
+/// A collection is young while it would have fewer chunks of the full chunk size than this for each shard that takes data. Its split size is
+/// smaller then, so that it spreads early: see [`split_size`](super::split::split_size).
 pub(super) const YOUNG_CHUNKS: u64 = 4;
 /// The smallest split size, in bytes.
 pub(super) const MIN_SPLIT_SIZE: u64 = 1 << 20;
@@ -25,7 +26,7 @@ pub struct Shard {
     pub draining: bool,
     /// the most bytes that it may hold
     pub max_bytes: Option<u64>,
-    /// it cannot take part now: unreachable, its moves failed lately, or it takes part in one already
+    /// it cannot take part in a move now: it does not answer, it is skipped for a while after an error, or it takes part in one already
     pub unavailable: bool,
     /// its zones
     pub zones: Vec<ZoneId>,
@@ -186,7 +187,7 @@ pub(super) fn weight(chunk: &Chunk) -> u64 {
     chunk.bytes + CHUNK_WEIGHT
 }
 
-/// Shards that take data.
+/// The number of shards that take data: those that are not draining.
 pub(super) fn homes(cluster: &Cluster) -> u64 {
     cluster.shards.iter().filter(|shard| !shard.draining).count() as u64
 }

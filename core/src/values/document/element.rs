@@ -128,7 +128,8 @@ fn extended(object: RawObject<'_>) -> Option<Element<'_>> {
             let [RawValue::String(data), RawValue::String(subtype)] = pair(value, "base64", "subType")? else {
                 return None;
             };
-            let number = text::parse_subtype(subtype).filter(|_| subtype.len() == 2 && text::is_lower_hex(subtype))?;
+            let number =
+                text::parse_subtype(subtype).filter(|_| subtype.len() == 2 && text::has_no_uppercase(subtype))?;
             Some(Element::Binary(number, STANDARD.decode(data).ok()?))
         }
         ("$numberDecimal", RawValue::String(value)) => {
@@ -177,7 +178,7 @@ fn single_string<'a>(object: RawObject<'a>, key: &str) -> Option<&'a str> {
 }
 
 fn stored_object_id(value: &str) -> Option<[u8; 12]> {
-    text::parse_object_id(value).filter(|_| text::is_lower_hex(value))
+    text::parse_object_id(value).filter(|_| text::has_no_uppercase(value))
 }
 
 /// Parses a long that is written as it would be printed.

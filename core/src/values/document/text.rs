@@ -30,8 +30,8 @@ pub(super) fn parse_subtype(text: &str) -> Option<u8> {
     u8::from_str_radix(text, 16).ok().filter(|_| is_hex)
 }
 
-/// True if there is no upper-case hexadecimal digit: the form that is stored.
-pub(super) fn is_lower_hex(text: &str) -> bool {
+/// True if the text has no upper-case letter. Hexadecimal digits are stored in lower case.
+pub(super) fn has_no_uppercase(text: &str) -> bool {
     !text.bytes().any(|byte| byte.is_ascii_uppercase())
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn parse_date(text: &str) -> Option<i64> {
         time => time.split_at(time.find(['Z', '+', '-']).unwrap_or(time.len())),
     };
     // The library also accepts other separators, hours alone, leap seconds and signed years.
-    let plain = date.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
+    let has_accepted_form = date.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
         && clock.bytes().enumerate().all(|(at, byte)| match at {
             0 => byte == b'T' || byte == b' ',
             3 | 6 => byte == b':',
@@ -58,16 +58,16 @@ pub(crate) fn parse_date(text: &str) -> Option<i64> {
         })
         && (clock.len() == 6 || clock.len() == 9 || clock.len() > 10)
         && clock.get(7..9) != Some("60");
-    if !plain {
+    if !has_accepted_form {
         return None;
     }
     let local: DateTime = text.get(..text.len().min(date.len() + clock.len()).min(MAX_LENGTH))?.parse().ok()?;
     let since_epoch = local.duration_since(EPOCH) - SignedDuration::from_secs(offset_seconds(zone)?);
-    // Digits after the milliseconds are cut, so a time before the epoch is rounded down, too.
+    // Rounds down to milliseconds. So the text's further digits are dropped before the epoch, too, where the duration is negative.
     Some(since_epoch.as_secs() * 1000 + i64::from(since_epoch.subsec_nanos().div_euclid(1_000_000)))
 }
 
-/// Parses `Z`, `+HH:MM`, `+HHMM`, `+HH`, or `+HH:MM:SS`, as PostgreSQL writes offsets of local mean time; nothing is UTC.
+/// Parses `Z`, `+HH:MM`, `+HHMM`, `+HH`, or `+HH:MM:SS`, as PostgreSQL writes offsets of local mean time. An empty string means UTC.
 fn offset_seconds(zone: &str) -> Option<i64> {
     let (sign, digits) = match zone.as_bytes() {
         b"Z" | b"" => return Some(0),
@@ -103,9 +103,9 @@ pub(super) fn parse_stored_date(text: &str) -> Option<i64> {
         [b'.', digits @ .., b'Z'] if digits.len() == 3 => number(digits).filter(|millis| *millis > 0)?,
         _ => return None,
     };
-    let [y @ .., b'-', m1, m2, b'-', d1, d2, b'T', h1, h2, b':', i1, i2, b':', s1, s2] = clock else { return None };
+    let [y @ .., b'-', m1, m2, b'-', d1, d2, b'T', h1, h2, b':', min1, min2, b':', s1, s2] = clock else { return None };
     let (year, month, day) = (number(y)?, number(&[*m1, *m2])?, number(&[*d1, *d2])?);
-    let (hour, minute, second) = (number(&[*h1, *h2])?, number(&[*i1, *i2])?, number(&[*s1, *s2])?);
+    let (hour, minute, second) = (number(&[*h1, *h2])?, number(&[*min1, *min2])?, number(&[*s1, *s2])?);
     let small = |number: i16| i8::try_from(number).ok();
     let [month, day, hour, minute, second] = [month, day, hour, minute, second].map(small);
     let local = DateTime::new(year, month?, day?, hour?, minute?, second?, 0).ok()?;
