@@ -395,7 +395,9 @@ impl Step {
             process::sleep(Duration::from_millis(10));
         }
         let step = Self;
-        (!control::is_stop_wanted()).then_some(step)
+        // The balancer may have been stopped before the lock was acquired.
+        let may_begin = !control::is_stop_wanted() && transaction::run(control::may_work).unwrap_or(false);
+        may_begin.then_some(step)
     }
 }
 
