@@ -92,6 +92,16 @@ impl ShardSession {
         self.named(|session| session.end_prepared(gid, commits))
     }
 
+    /// Terminates the other sessions of this role on the shard whose last statement names a prepared transaction; returns how many there were.
+    pub fn end_users_of(&mut self, gid: &str) -> Result<i64> {
+        let ended = self.query::<i64>(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_catalog.pg_stat_activity \
+             WHERE strpos(query, $1) > 0 AND datname = current_database() AND pid <> pg_backend_pid() AND usename = current_user",
+            &[Param::Text(gid)],
+        )?;
+        Ok(ended.into_iter().sum())
+    }
+
     /// Terminates the other sessions on the shard that have this application name. Waits up to 5 seconds for each; returns how many have
     /// not ended. Any role may use the name, so sessions of roles whose rights this one does not have stay, and do not count.
     pub fn end_sessions(&mut self, application: &str) -> Result<i64> {

@@ -37,6 +37,12 @@ pub(super) struct Evidence {
     pub(super) silent: Vec<String>,
     /// donors and recipients at which a prepared transaction may decide the change
     pub(super) held: Vec<Rc<Shard>>,
+    /// one of these is a recipient
+    is_copy_held: bool,
+    /// one of these is a donor, which has the collection's table until the transaction commits
+    is_table_held: bool,
+    /// a donor is lost
+    is_donor_lost: bool,
 }
 
 /// What a shard shows of one of its collections.
@@ -59,10 +65,11 @@ impl Evidence {
         self.copies > 0 || self.is_own_alone
     }
 
-    /// True if a lost shard may have been the only one that showed the decision: no other shard still has the former table, which would show that
-    /// nothing is decided. Then the rest of the copy may have the only documents.
+    /// True if a lost shard may have been the only one that showed the decision, and what is left of the copy may have the only documents: no
+    /// other donor still has its table, or one does, but the copy is complete and also has the documents of a donor that is lost.
     pub(super) fn is_open_without(&self, lost: &[ShardId]) -> bool {
-        !lost.is_empty() && self.has_copy() && self.remote_with_table().next().is_none()
+        let has_table = self.is_table_held || self.remote_with_table().next().is_some();
+        !lost.is_empty() && self.has_copy() && (!has_table || self.is_donor_lost && !self.held.is_empty())
     }
 
     /// The shards that have the former table. The router's own table is dropped by the decision, which may be lost.
@@ -70,26 +77,31 @@ impl Evidence {
         self.with_table.iter().map(String::as_str).filter(|name| *name != LOCAL)
     }
 
-    /// Refuses while a shard may still show that the change was decided.
+    /// Refuses while a shard that does not answer may show that the change was decided.
     pub(super) fn require_answers(&self, row: &Resharding) -> Result<()> {
-        if !self.silent.is_empty() {
-            return Err(error!(
-                Kind::HostUnreachable,
-                "{} of {} is not ended, because shards {} do not answer: another router may have decided it",
-                row.command,
-                row.namespace,
-                self.silent.join(", ")
-            )
-            .with_hint(
-                "It ends when they answer, or have been removed as lost shards: if there are several, with the tokens of the others in the \
-                 option alsoLost.",
-            ));
+        if self.silent.is_empty() {
+            return Ok(());
         }
+        Err(error!(
+            Kind::HostUnreachable,
+            "{} of {} is not ended, because shards {} do not answer: another router may have decided it",
+            row.command,
+            row.namespace,
+            self.silent.join(", ")
+        )
+        .with_hint(
+            "It ends when they answer, or have been removed as lost shards: if there are several, with the tokens of the others in the option \
+             alsoLost.",
+        ))
+    }
+
+    /// Refuses while a prepared transaction may still decide the change.
+    pub(super) fn require_ended(&self) -> Result<()> {
         self.held.first().map_or(Ok(()), |shard| Err(may_be_decided(&shard.name)))
     }
 
-    /// What an administrator must confirm before a decided change is completed, all of it: the error that says so. None: what the shards show
-    /// is enough.
+    /// What an administrator must confirm before a change is completed, all of it: the error that says so. None: what the shards show is enough.
+    /// Prepared transactions count as committed, because completing the change commits them.
     pub(super) fn question(&self, row: &Resharding) -> Option<Error> {
         let mut doubts = Vec::new();
         if !self.without_copy.is_empty() {
@@ -100,7 +112,7 @@ impl Evidence {
             doubts.push("the last documents of the router's own part may be missing".to_owned());
         }
         // No version shows which change it was: it may have been another one, or a donor was restored from before the collection.
-        if self.newer.is_empty() {
+        if self.newer.is_empty() && !self.is_copy_held {
             if !self.with_table.is_empty() {
                 doubts.push(format!("shards {} have it", self.with_table.join(", ")));
             } else if doubts.is_empty() {
@@ -117,6 +129,9 @@ impl Evidence {
                 doubts.push(format!("shards {} have the former table", with_table.join(", ")));
             }
         }
+        if !self.shows_decision() {
+            doubts.push("a lost shard may have been the only one that has committed it".to_owned());
+        }
         (!doubts.is_empty()).then(|| {
             error!(
                 Kind::OperationFailed,
@@ -129,7 +144,8 @@ impl Evidence {
             .with_hint(
                 "Nothing is dropped. If shards, or the router itself, were restored or promoted from a standby, restore them to a later time. \
                  If that cannot be done, and the former router has decided the change, docshard.commit_reshard_collection() completes it with \
-                 the copy as it is, and drops the former tables. If a shard of it is lost: remove_shard() with the option completeChanges; false aborts the change.",
+                 the copy as it is, and drops the former tables. If a shard of it is lost, the option completeChanges of remove_shard() does so \
+                 if it is true; if it is false, the former tables stay, and the copy is dropped.",
             )
         })
     }
@@ -162,6 +178,7 @@ pub(super) fn gather(row: &Resharding, lost: &[ShardId]) -> Result<Option<Eviden
             Shown::Silent => evidence.silent.push(shard.name.clone()),
             Shown::Held => {
                 evidence.copies += 1;
+                evidence.is_copy_held = true;
                 evidence.held.push(shard);
             }
             Shown::Nothing => evidence.without_copy.push(shard),
@@ -178,6 +195,7 @@ pub(super) fn gather(row: &Resharding, lost: &[ShardId]) -> Result<Option<Eviden
         for id in placements::shards(row.collection)? {
             let shard = cache::shard(id)?;
             if lost.contains(&id) {
+                evidence.is_donor_lost = true;
                 continue;
             }
             // The router's own table is dropped by the decision that was lost.
@@ -187,7 +205,12 @@ pub(super) fn gather(row: &Resharding, lost: &[ShardId]) -> Result<Option<Eviden
             }
             match look(&shard, row.collection, collection.token)? {
                 Shown::Silent => evidence.silent.push(shard.name.clone()),
-                Shown::Held => evidence.held.push(shard),
+                Shown::Held => {
+                    evidence.is_table_held = true;
+                    if !evidence.held.iter().any(|held| held.id == shard.id) {
+                        evidence.held.push(shard);
+                    }
+                }
                 Shown::Nothing => evidence.without_table.push(shard.name.clone()),
                 Shown::Version(_) => evidence.with_table.push(shard.name.clone()),
             }
@@ -227,6 +250,8 @@ pub(super) fn may_be_decided(shard: &str) -> Error {
         Kind::OperationFailed,
         "a transaction at shard \"{shard}\" that has not ended may decide the change of the collection's layout"
     )
-    .with_hint("If the router's former server has prepared it, an administrator ends it: docs/operations.md, \"Prepared transactions of a replaced router\". \
-                If a shard of the change is lost, remove_shard() with the option completeChanges ends it.")
+    .with_hint(
+        "If the router's former server has prepared it, an administrator ends it: docs/operations.md, \"Prepared transactions of a replaced \
+         router\".",
+    )
 }

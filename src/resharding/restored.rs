@@ -31,7 +31,7 @@ use docshard_core::cluster::prepared_name::Origin;
 use docshard_core::cluster::resharding::State;
 use docshard_core::error::{Kind, error};
 use docshard_core::routing::protocol::Call;
-use docshard_core::routing::protocol::node::ReadAllPrepared;
+use docshard_core::routing::protocol::node::ReadPrepared;
 use serde_json::json;
 
 /// How an administrator has answered the question whether a change that may be decided is completed.
@@ -51,43 +51,52 @@ pub(super) enum Confirmed<'a> {
 ///
 /// INVARIANT: all of them end alike, also if this is interrupted. They are committed if a shard shows the decision, and then it shows it the next
 /// time, too. They are rolled back if all shards have answered and none shows it; nobody else can commit one meanwhile, as this router holds the
-/// locks of these shards. Those of a router with another epoch are left: an administrator may commit them.
+/// locks of these shards, and the sessions of the former server that may commit them have ended. Those of a router with another epoch are
+/// not rolled back: an administrator may commit them.
+///
+/// INVARIANT: a commit drops the donor's table, so they are left if completing the change is a question to an administrator.
 pub(super) fn end_prepared(row: &Resharding) -> Result<()> {
     if row.state != State::Running || row.is_of_this_server()? {
         return Ok(());
     }
     let Some(evidence) = gather(row, &[])? else { return Ok(()) };
     let decided = evidence.shows_decision();
-    let coordinator = identity::coordinator()?;
-    let may_end = |gid: &str| decided || matches!(coordinator.origin(gid), Some(Origin::Own(_)));
-    if !evidence.held.is_empty()
-        && (decided || evidence.silent.is_empty())
-        && evidence.held.iter().all(|shard| identity::may_finish(shard.id))
-    {
-        end_parts(row, &evidence, decided, "the other shards show", may_end)?;
+    if evidence.held.is_empty() || !evidence.silent.is_empty() || decided && evidence.question(row).is_some() {
+        return Ok(());
     }
-    Ok(())
+    if decided && evidence.newer.is_empty() {
+        behind::check_may_be_last(row.collection, &row.namespace, &[])?;
+    }
+    end_parts(row, &evidence, decided, decided, SHOWN).map(drop)
 }
 
-/// Commits or rolls back the prepared transactions of a change's decision. `why` is for the log. Does nothing if `may_end` is false for one of
-/// them.
-fn end_parts(
-    row: &Resharding,
-    evidence: &Evidence,
-    commits: bool,
-    why: &str,
-    may_end: impl Fn(&str) -> bool,
-) -> Result<()> {
+/// For the log: why a prepared transaction is committed or rolled back.
+const SHOWN: &str = "the other shards show";
+const CONFIRMED: &str = "an administrator has confirmed";
+
+/// Commits or rolls back the prepared transactions of a change's decision. False, and nothing is ended, if there is none at a shard where one is
+/// assumed, or one cannot be ended now. `also_others`: also those of a router with another epoch.
+fn end_parts(row: &Resharding, evidence: &Evidence, commits: bool, also_others: bool, why: &str) -> Result<bool> {
     let coordinator = identity::coordinator()?;
     let mut parts = Vec::new();
     for shard in &evidence.held {
+        if !identity::may_finish(shard.id) {
+            return Ok(false);
+        }
         let mut session = ShardSession::open(shard, RECOVERY)?;
-        let mut gids = ReadAllPrepared { prefix: &coordinator.cluster_prefix() }.call(&mut session)?;
+        let mut gids = ReadPrepared { prefixes: &[&coordinator.cluster_prefix()] }.call(&mut session)?;
         gids.retain(|gid| coordinator.change(gid) == Some(row.id));
+        if gids.is_empty() {
+            return Ok(false);
+        }
+        for gid in &gids {
+            let may_end = also_others || matches!(coordinator.origin(gid), Some(Origin::Own(_)));
+            // A session of the former server may be committing it, and wait for a standby.
+            if !may_end || !commits && session.end_users_of(gid)? > 0 {
+                return Ok(false);
+            }
+        }
         parts.push((session, gids));
-    }
-    if !parts.iter().flat_map(|(_, gids)| gids).all(|gid| may_end(gid)) {
-        return Ok(());
     }
     for (mut session, gids) in parts {
         for gid in gids {
@@ -96,7 +105,7 @@ fn end_parts(
             pgrx::log!("docshard: {done_to} prepared transaction {gid} at shard \"{}\", as {why}", session.name);
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Completes a change in the catalog if it is decided. False, and nothing is changed, if it is not, or is not running, or this server has begun
@@ -112,31 +121,22 @@ pub(super) fn complete(row: &Resharding, lost: &[ShardId], confirmed: Confirmed<
         return Ok(false);
     }
     let Some(mut evidence) = gather(row, lost)? else { return Ok(false) };
-    let is_told = matches!(confirmed, Confirmed::Any | Confirmed::Aborted);
-    if is_told && !evidence.held.is_empty() && evidence.silent.is_empty() {
-        // If no part of the copy is left, they are rolled back: only the former tables have documents.
-        let completes = evidence.shows_decision() || matches!(confirmed, Confirmed::Any) && evidence.has_copy();
-        end_parts(row, &evidence, completes, "an administrator has confirmed", |_| true)?;
+    evidence.require_answers(row)?;
+    let completes = is_completed(row, &evidence, lost, confirmed)?;
+    if !evidence.held.is_empty() {
+        let (is_told, why) = if matches!(confirmed, Confirmed::No) { (false, SHOWN) } else { (true, CONFIRMED) };
+        // Without a lost shard, those that need no administrator are ended by `end_prepared`.
+        let may_end = completes || !lost.is_empty();
+        if !may_end || !end_parts(row, &evidence, completes, completes || is_told, why)? {
+            return evidence.require_ended().map(|()| false);
+        }
         let Some(now) = gather(row, lost)? else { return Ok(false) };
+        now.require_answers(row)?;
+        now.require_ended()?;
         evidence = now;
     }
-    evidence.require_answers(row)?;
-    let may_abort = !evidence.is_open_without(lost) || matches!(confirmed, Confirmed::Aborted);
-    if !evidence.shows_decision() && may_abort {
+    if !completes {
         return Ok(false);
-    }
-    if evidence.newer.is_empty() {
-        behind::check_may_be_last(row.collection, &row.namespace, lost)?;
-    }
-    if let Some(question) = evidence.question(row) {
-        let is_confirmed = match confirmed {
-            Confirmed::No | Confirmed::Aborted => false,
-            Confirmed::Question(asked) => question.text_without_values() == asked,
-            Confirmed::Any => true,
-        };
-        if !is_confirmed {
-            return Err(question);
-        }
     }
     change::lock(&row.namespace)?;
     let mut absent: Vec<ShardId> = evidence.without_copy.iter().map(|shard| shard.id).collect();
@@ -158,6 +158,23 @@ pub(super) fn complete(row: &Resharding, lost: &[ShardId], confirmed: Confirmed<
     Ok(true)
 }
 
+/// True if a change is completed, false if it is aborted; an error if an administrator has not confirmed what must be confirmed.
+fn is_completed(row: &Resharding, evidence: &Evidence, lost: &[ShardId], confirmed: Confirmed<'_>) -> Result<bool> {
+    let is_aborted = !evidence.is_open_without(lost) || matches!(confirmed, Confirmed::Aborted);
+    if !evidence.shows_decision() && is_aborted {
+        return Ok(false);
+    }
+    if evidence.newer.is_empty() {
+        behind::check_may_be_last(row.collection, &row.namespace, lost)?;
+    }
+    let Some(question) = evidence.question(row) else { return Ok(true) };
+    match confirmed {
+        Confirmed::Any => Ok(true),
+        Confirmed::Question(asked) if question.text_without_values() == asked => Ok(true),
+        _ => Err(question),
+    }
+}
+
 /// Refuses to drop the copy of an aborted change if it may have become the collection. Returns false if the router's own table of the copy must
 /// stay: donors lack the former table, and no other part of the copy is left, so the lost router may have made a later change, and this table
 /// may have the only documents. Runs in the caller's transaction.
@@ -170,6 +187,7 @@ pub(super) fn check_droppable(row: &Resharding) -> Result<bool> {
     }
     let Some(evidence) = gather(row, &[])? else { return Ok(true) };
     evidence.require_answers(row)?;
+    evidence.require_ended()?;
     if evidence.shows_decision() {
         return Err(error!(
             Kind::OperationFailed,

@@ -119,7 +119,8 @@ statements! {
     /// Records that writes from `since` until now may have been lost; None: from the beginning. Extends an earlier record.
     pub fn set_lost_writes(shard: ShardId, since: Option<&str>) -> Option<Trouble> {
         run format!(
-            "UPDATE docshard_catalog.contacts SET lost_from = least(lost_from, $2::pg_catalog.timestamptz), \
+            "UPDATE docshard_catalog.contacts SET lost_from = CASE WHEN $2 IS NOT NULL AND (lost_to IS NULL OR lost_from IS NOT NULL) \
+             THEN least(lost_from, $2::pg_catalog.timestamptz) END, \
              lost_to = pg_catalog.clock_timestamp() WHERE shard_id = $1 RETURNING {}", Trouble::columns()
         )
     }

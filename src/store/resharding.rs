@@ -107,6 +107,11 @@ pub fn get(id: i64) -> Result<Resharding> {
     find(id)?.ok_or_else(|| error!(Kind::InternalError, "resharding {id} is gone"))
 }
 
+/// The change of that number; None if it is not known.
+pub fn lookup(id: i64) -> Result<Option<Resharding>> {
+    if is_there() { find(id) } else { Ok(None) }
+}
+
 /// Compares and sets the state; false if the change is in another state than `from`.
 /// Errors: `InternalError` for a transition that the states do not allow.
 pub fn advance(id: i64, from: State, to: State) -> Result<bool> {
@@ -182,9 +187,6 @@ statements! {
     fn of_collection(collection: i32) -> Option<Resharding> {
         select_active "WHERE state = 'running' AND (collection_id = $1 OR copy_id = $1)"
     }
-
-    /// The change with this number, if it is running.
-    pub fn read_running(id: i64) -> Option<Resharding> { select_active "WHERE id = $1 AND state = 'running'" }
 
     fn of_namespace(namespace: &str) -> Option<Resharding> { select "WHERE namespace = $1 ORDER BY id DESC LIMIT 1" }
 

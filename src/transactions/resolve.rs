@@ -12,6 +12,7 @@ use crate::storage::lock::{self, Mode, Tag};
 use crate::store;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::prepared_name::Origin;
+use docshard_core::cluster::resharding::State;
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::node::ReadAllPrepared;
 use std::cell::RefCell;
@@ -75,7 +76,12 @@ fn resolve(shard: &Shard) -> Result<u64> {
     let mut done = 0;
     for (gid, origin) in left {
         let commits = decided.iter().any(|decided| decided == gid);
-        if !commits && is_left_to_change(coordinator.change(gid))? {
+        if !commits
+            && let Some(change) = coordinator.change(gid)
+            && is_left_to(change)?
+        {
+            let why = format!("it is a part of the change of layout {change}, whose outcome is not known here");
+            log_once(shard, gid, &why);
             continue;
         }
         if !commits && matches!(origin, Origin::Other) {
@@ -111,17 +117,22 @@ fn resolve(shard: &Shard) -> Result<u64> {
     Ok(done)
 }
 
-/// True for a part of a running change of layout that another server has begun: its decision may be missing here.
-fn is_left_to_change(change: Option<i64>) -> Result<bool> {
-    let running = change.map(store::resharding::read_running).transpose()?.flatten();
-    running.map_or(Ok(false), |change| Ok(!change.is_of_this_server()?))
+/// True if the parts of a change of layout are not ended here: the change is running, and another server has begun it, so that its decision may
+/// be missing here; or it is not known at all.
+fn is_left_to(change: i64) -> Result<bool> {
+    match store::resharding::lookup(change)? {
+        Some(row) if row.outcome == State::Running => Ok(!row.is_of_this_server()?),
+        Some(_) => Ok(false),
+        None => Ok(true),
+    }
 }
 
 /// Logs, once for each process, why an administrator must end a prepared transaction.
 fn log_once(shard: &Shard, gid: &str, why: &str) {
     if LOGGED.with_borrow_mut(|logged| logged.insert((shard.id, gid.to_owned()))) {
         pgrx::log!(
-            "docshard: prepared transaction {gid} at shard \"{}\" is not ended: {why}; an administrator must end it",
+            "docshard: prepared transaction {gid} at shard \"{}\" is not ended: {why}; see \"Prepared transactions of a replaced router\" in \
+             docs/operations.md",
             shard.name
         );
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     NS, PATIENCE, adopt, cluster, count, end_prepared, insert, orphans, prepared, recover, take_over,
-    take_over_with_faults,
+    take_over_with_faults, there,
 };
 use docshard_tests::moving::move_chunk;
 use docshard_tests::{Cluster, Fault, Installation, Node, wait_until};
@@ -213,10 +213,13 @@ fn a_change_of_layout_waits_for_a_shard_that_may_have_the_only_documents() {
     assert_completed(&cluster);
 }
 
-/// Crashes the router while its decision of a change is prepared at both shards; `copy` copies it at `reshard.verified`.
+/// Crashes the router while its decision of a change from `shard0` to `shard1` is prepared at both; `copy` copies it at `reshard.verified`.
 fn crash_in_a_decision<T>(cluster: &mut Cluster, copy: impl FnOnce(&Cluster) -> T) -> T {
-    let unshard = format!("SELECT docshard.unshard_collection('{NS}', 'shard1')");
-    let changing = begin_change(cluster, unshard, "reshard.verified");
+    crash_in_a_decision_of(cluster, format!("SELECT docshard.unshard_collection('{NS}', 'shard1')"), copy)
+}
+
+fn crash_in_a_decision_of<T>(cluster: &mut Cluster, statement: String, copy: impl FnOnce(&Cluster) -> T) -> T {
+    let changing = begin_change(cluster, statement, "reshard.verified");
     let copied = copy(cluster);
     cluster.router.arm("decide.prepared", Fault::Pause);
     cluster.router.release("reshard.verified");
@@ -276,10 +279,50 @@ fn a_promoted_router_ends_a_lost_decision_as_the_shards_show_it() {
     }
 }
 
-/// Between a router's crash and its restart, a shard is lost with its part of a prepared decision: the new layout's only shard, or the former one's.
+/// The router's own part of the copy is older than the decision. The prepared part at a donor stays, with its table, until an administrator confirms.
+#[test]
+fn what_is_prepared_is_not_committed_before_the_question_is_answered() {
+    let mut cluster = cluster(2);
+    let reshard = format!("SELECT docshard.reshard_collection('{NS}', '{{\"_id\": \"hashed\"}}')");
+    let standby = crash_in_a_decision_of(&mut cluster, reshard, |cluster| {
+        let standby = cluster.router.asynchronous_standby();
+        standby.cut_off();
+        standby
+    });
+    end_prepared("COMMIT", &cluster.shards[1]);
+    cluster.router.fail_over(standby);
+    await_error(&cluster, "own part may be missing");
+    (0..3).for_each(|_| recover(&cluster));
+    assert_eq!(prepared(&cluster.shards[0]), 1);
+    cluster.router.psql(&format!("SELECT docshard.commit_reshard_collection('{NS}')"));
+    assert_completed(&cluster);
+}
+
+/// Anybody who may log in at a shard may prepare a transaction with a router's name.
+#[test]
+fn names_of_prepared_transactions_that_others_take_do_not_stop_recovery() {
+    let mut cluster = cluster(2);
+    crash_in_a_decision(&mut cluster, |_| ());
+    let name: String = cluster.shards[1].value("SELECT gid FROM pg_prepared_xacts");
+    cluster.shards[1].psql("CREATE ROLE evil LOGIN");
+    for forged in [format!("{name}9"), name.replace("_e1_", "_e99_")] {
+        cluster.shards[1].psql_script(
+            "postgres",
+            &[],
+            &format!("SET SESSION AUTHORIZATION evil; BEGIN; PREPARE TRANSACTION '{forged}'"),
+        );
+    }
+    assert_eq!(prepared(&cluster.shards[1]), 3);
+    cluster.router.start();
+    await_completion(&cluster);
+    assert_eq!((prepared(&cluster.shards[0]), prepared(&cluster.shards[1]), count(&cluster)), (0, 2, 6));
+}
+
+/// Between a router's crash and its restart, a shard is lost with its part of a prepared decision. If it is the new layout's only shard, the
+/// former table has all documents. If it is the donor, the copy may have the only ones.
 #[test]
 fn the_removal_of_a_lost_shard_ends_what_is_prepared_at_others() {
-    for (lost, completes, left) in [(1, true, 6), (1, false, 6), (0, true, 6), (0, false, 0)] {
+    for (lost, completes, left) in [(1, None, 6), (0, Some(true), 6), (0, Some(false), 0)] {
         let mut cluster = cluster(2);
         crash_in_a_decision(&mut cluster, |_| ());
         cluster.shards[lost].stop();
@@ -288,22 +331,24 @@ fn the_removal_of_a_lost_shard_ends_what_is_prepared_at_others() {
         let name = format!("shard{lost}");
         let announced: Value =
             cluster.router.value(&format!("SELECT docshard.remove_shard('{name}', '{{\"lost\": true}}')::jsonb"));
-        let remove = |completes: Value| {
+        let remove = |completes: Option<bool>| {
             let mut options = serde_json::json!({"lost": true, "token": announced["token"]});
-            if completes.is_boolean() {
-                options["completeChanges"] = completes;
+            if let Some(completes) = completes {
+                options["completeChanges"] = completes.into();
             }
             cluster.router.client().execute(&format!("SELECT docshard.remove_shard('{name}', '{options}')"), &[])
         };
-        // The worker may be looking at the change at any moment.
-        wait_until("it asks", PATIENCE, || {
-            let asked = remove(Value::Null).expect_err("it may be decided");
-            let hint = asked.as_db_error().and_then(|error| error.hint()).unwrap_or_default();
-            hint.contains("completeChanges")
-        });
-        wait_until("it is removed", PATIENCE, || remove(completes.into()).is_ok());
+        if completes.is_some() {
+            // The worker may be looking at the change at any moment.
+            wait_until("it asks", PATIENCE, || {
+                let asked = remove(None).expect_err("it may be decided");
+                let hint = asked.as_db_error().and_then(|error| error.hint()).unwrap_or_default();
+                hint.contains("completeChanges")
+            });
+        }
+        wait_until("it is removed", PATIENCE, || remove(completes).is_ok());
         await_completion(&cluster);
-        assert_eq!((prepared(&cluster.shards[1 - lost]), count(&cluster)), (0, left), "{lost} {completes}");
+        assert_eq!((prepared(&cluster.shards[1 - lost]), count(&cluster)), (0, left), "{lost} {completes:?}");
     }
 }
 
