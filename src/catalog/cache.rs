@@ -45,7 +45,8 @@ struct Cache {
     /// views, with the generations in which they were read
     views: HashMap<String, (u64, Rc<View>)>,
     shards: Option<(u64, Shards)>,
-    /// the generation in which the watched relation was looked up, by a user with access; dropping the relation begins a new generation
+    /// the last generation and user for which access was checked and the watched relation was looked up; dropping that relation begins a
+    /// new generation
     watched_in: (u64, Oid),
 }
 
@@ -191,7 +192,7 @@ pub fn shards() -> Result<Shards> {
     Ok(shards)
 }
 
-/// The shards on other nodes with their servers, by number.
+/// The shards on other nodes in the order of their numbers, each with the OID of its foreign server.
 pub fn remote_shards() -> Result<Vec<(Rc<Shard>, Oid)>> {
     let mut remote: Vec<_> = shards()?.values().filter_map(|shard| Some((Rc::clone(shard), shard.oid()?))).collect();
     remote.sort_by_key(|(shard, _)| shard.id);
@@ -212,7 +213,7 @@ pub fn shard_named(name: &str) -> Result<Rc<Shard>> {
     })
 }
 
-/// A collection without its chunks and versions, which may be inconsistent.
+/// A collection without its chunks and versions: it can be read even if these are inconsistent.
 pub struct Described {
     pub definition: Definition,
     pub key: KeyPattern,
@@ -311,7 +312,8 @@ fn whole_map(collection: i32) -> Result<ChunkMap> {
     failed.map_or_else(|| map, Err)
 }
 
-/// The cached map, updated with the chunks that have changed since. None if these are too many, or conflict with the map.
+/// The cached map, updated with the chunks that have changed since it was read. None if too many have changed, or if the changed chunks
+/// conflict with the map.
 fn changed_map(collection: i32, cached: &Collection) -> Result<Option<Rc<ChunkMap>>> {
     let mut changed = chunks::read_changed(collection, cached.revision, MANY_CHANGES)?;
     if changed.is_empty() {

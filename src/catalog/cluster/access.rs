@@ -3,7 +3,7 @@
 //! Other nodes are changed first. These changes are idempotent, and each commits by itself; the catalog's rows change in the
 //! caller's transaction. After a failure half way a shard may allow what the router refuses; repeating the call completes it.
 //! INVARIANT: a transaction that creates a collection's table on a shard holds [`lock_shared`] from reading the grants until the
-//! table has its privileges. So a concurrent change of a grant is either visible to it, or finds the table.
+//! table has its privileges. So a concurrent change of a grant is either visible to that transaction, or finds the table.
 
 use crate::catalog::cache;
 use crate::catalog::change;

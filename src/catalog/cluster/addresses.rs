@@ -3,12 +3,12 @@
 //! 1. The router checks that the new address leads to the same shard: cluster and name in `docshard_data.node` are the same, and
 //!    every collection has the version that the catalog has. The session that checks this takes an advisory lock with a random key.
 //! 2. Every other shard gets the new address, in a transaction of its own, and checks over that address that the lock is held.
-//!    So it reaches the same server, not another one with the same identity.
+//!    This proves that the address leads each shard to the same server, not to a copy with the same identity.
 //! 3. If all checks succeed, these transactions commit, and then the router's own change, with the caller's transaction. Otherwise
 //!    nothing changes anywhere.
 //!
-//! An unreachable shard is left unchanged and named in the result, because two shards may have to change their addresses at once. The moved
-//! shard gets the addresses of all others, so that the second of two such calls completes the first.
+//! Two shards may move at the same time. So an unreachable shard does not fail the call: it is left unchanged and named in the result. The
+//! moved shard gets the addresses of all others, so that the second of two such calls completes the first.
 
 use crate::catalog::cache;
 use crate::catalog::change;
@@ -92,7 +92,7 @@ pub fn set_local(conn: &str) -> Result<Changed> {
         lock_visibly(|key| spi::query("SELECT pg_catalog.pg_advisory_xact_lock($1)", &[Param::Int8(key)]).map(drop))?;
     let mut login = merged(remote::server_options(oid)?, &given);
     login.extend(remote::mapping_options(oid)?);
-    // A role that this transaction has created cannot log in before it commits.
+    // Skipped if this transaction has just created the role: the role cannot log in before the commit.
     if is_joined {
         let mut own = Session::open_conninfo(&login, !server::outer_user_is_superuser())
             .map_err(|error| unreachable_shard(error).with_hint(REACH_HINT))?;
@@ -181,7 +181,7 @@ fn check_shard(session: &mut Session, shard: &Shard) -> Result<()> {
     Ok(())
 }
 
-/// Takes an advisory lock with a random key.
+/// Takes an advisory lock with a random key; returns the key.
 fn lock_visibly(take: impl FnOnce(i64) -> Result<()>) -> Result<i64> {
     let random = "SELECT pg_catalog.hashtextextended(pg_catalog.gen_random_uuid()::text, 0)";
     let rows = spi::query(random, &[])?;
@@ -193,7 +193,7 @@ fn lock_visibly(take: impl FnOnce(i64) -> Result<()>) -> Result<i64> {
 /// A session at a shard with an open transaction that has changed the address.
 type Told = (Rc<Shard>, Session);
 
-/// Sets the new address on all other shards, which check it. Does not commit.
+/// Sets the new address on all other shards, each of which checks that it reaches the lock. The transactions stay open.
 fn tell_others(id: i32, server: &str, given: &Keywords, key: i64) -> Result<(Vec<Told>, Pending)> {
     let (mut told, mut pending) = (Vec::new(), Vec::new());
     for (other, oid) in cache::remote_shards()?.into_iter().filter(|(other, _)| other.id != id) {

@@ -4,14 +4,14 @@
 //!
 //! A shard commits a change of ownership before the catalog does, so without a failure it is never behind the catalog. It may have an older
 //! version while it has prepared transactions: those that the router has decided and the shard has not committed yet, and, after a
-//! failover, those of moves that have ended, which the worker ends. So a shard is known to be behind only if it still is after all
-//! prepared transactions that an earlier look found have ended, or if that look found none.
+//! failover, those of moves that have ended, which the worker ends. So two answers are compared: a shard is known to be behind if its version
+//! is still older after all prepared transactions of the first answer have ended, or if the first answer had none.
 //!
-//! If the shard lacks a collection, and shards have later tables that the catalog does not know, then rather the router has lost its last
-//! commits: the collection has got another layout, and with it another number.
+//! If the shard lacks a collection, and shards have tables with higher numbers that the catalog does not know, then the router, not the shard,
+//! has lost commits: the collection was copied into another layout, whose table has another number.
 //!
-//! A shard with a newer version is *ahead*: the router has lost commits. It is known to be ahead if it still is half a second later, and no
-//! move of the collection may change its version. When the shard's state is adopted, the catalog takes over its version.
+//! A shard with a newer version is *ahead*: the router has lost commits. A shard is known to be ahead if its version is still newer half a
+//! second later, and the collection has no undecided move that explains it. When its state is adopted, the catalog takes over its version.
 
 use super::identity;
 use super::shard_state::{self, Orphan};
@@ -122,23 +122,23 @@ fn may_bring_forward(shard: &Shard, seen: &Seen) -> Result<HashSet<String>> {
     Ok(seen.prepared.iter().filter(waits).cloned().collect())
 }
 
-/// Looks at a shard, at one collection or all.
+/// Asks a shard for its prepared transactions, and its version of one collection or of all.
 fn look(shard: &Shard, collection: Option<i32>) -> Result<Seen> {
     Seen::read(&read_call_on(shard, &SeeVersions { collection })?.unwrap_or_default())
 }
 
-/// A suspicion that a shard is behind.
+/// The shards that are suspected to be behind, each with the prepared transactions that must end before this is known.
 #[derive(Default)]
 pub struct Suspicion(HashMap<ShardId, HashSet<String>>);
 
 impl Suspicion {
-    /// Looks at the shard that has raised a statement's error. Returns the error to report if that shard is behind the catalog in this
+    /// Asks the shard that has raised a statement's error. Returns the error to report if that shard is behind the catalog in this
     /// collection, else None. A shard that does not answer, or whose prepared transactions may still bring it forward, counts as not
     /// behind.
     pub fn confirm(&mut self, collection: &Collection, error: &Error) -> Result<Option<Error>> {
         let Some(shard) = shard_of(collection, error)? else { return Ok(None) };
         let Some(&version) = collection.placements.get(&shard.id) else { return Ok(None) };
-        // The first call looks twice: in one look, the versions may be older than the list of prepared transactions.
+        // The first call asks twice: in one answer, the versions may be older than the list of prepared transactions.
         for _ in 0..2 {
             let Ok(seen) = look(&shard, Some(collection.id)) else { return Ok(None) };
             let found = seen.version(collection.id, collection.token);
@@ -183,7 +183,7 @@ fn shard_of(collection: &Collection, error: &Error) -> Result<Option<Rc<Shard>>>
 /// The error of a statement that a shard has refused because it is behind.
 fn refusal(shard: &str, behind: &[Behind]) -> Result<Error> {
     let (message, hint) = explain(shard, behind)?;
-    // SQLSTATE 40001 would ask the client to repeat what cannot succeed.
+    // Not SQLSTATE 40001, on which clients retry: a retry cannot succeed.
     Ok(Error::new(Kind::StaleShardVersion, message)
         .with_sqlstate(sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE)
         .with_hint(hint))
@@ -227,15 +227,15 @@ const HINT_LOST_LAYOUT: &str = "The router was probably promoted from an asynchr
      collection's layout. Nothing is deleted. Connect to its previous server if that can still come back. Otherwise the documents are in the tables \
      that docshard.list_orphaned_relations() shows.";
 
-/// What may have the documents of a collection whose table is missing at a shard, if the router has lost a change of its layout.
+/// Where the documents of a collection may be whose table is missing at a shard, if the router has lost a change of its layout.
 struct Unknown {
-    /// tables at shards that the catalog does not know and that are later than the collection
+    /// tables at shards that the catalog does not know and whose numbers are higher than the collection's
     tables: Vec<String>,
     /// the names of shards that do not answer in time, and of the servers of shards that only other shards know
     silent: Vec<String>,
 }
 
-/// The shards `lost` are not asked.
+/// Finds the tables and silent shards of [`Unknown`]. The shards `lost` are not reported as silent.
 fn unknown_tables(collection: i32, lost: &[ShardId]) -> Result<Unknown> {
     let lost = lost.iter().map(|id| Ok(cache::shard(*id)?.name.clone())).collect::<Result<HashSet<_>>>()?;
     let (orphans, silent) = user::as_extension_owner(|| shard_state::orphans(PATIENCE))?;
@@ -248,13 +248,13 @@ fn unknown_tables(collection: i32, lost: &[ShardId]) -> Result<Unknown> {
     Ok(Unknown { tables, silent })
 }
 
-/// The servers of shards that other shards know and the catalog does not: the lost router has added those shards.
+/// The servers of shards that other shards know and the catalog does not: the router added these shards before it lost its last commits.
 fn unknown_shards() -> Result<Vec<String>> {
     let shards = cache::shards()?;
     let known: HashSet<_> = shards.values().filter_map(|shard| Some(&shard.server.as_ref()?.name)).collect();
     let mut unknown = BTreeSet::new();
     for shard in shards.values().filter(|shard| !shard.is_local()) {
-        // A shard that does not answer is among the silent ones.
+        // An error is ignored: `shard_state::orphans` already reports a shard that does not answer.
         let servers = read_call_on(shard, &ReadShardServers {}).unwrap_or_default();
         unknown.extend(servers.into_iter().filter(|server| server != LOCAL_SERVER && !known.contains(server)));
     }
@@ -333,7 +333,7 @@ fn list(mut text: String, behind: &[Behind]) -> String {
     text
 }
 
-/// The error of a statement that is refused for ever, if that is because the shard is ahead of the catalog.
+/// Returns the error to report for a statement that a shard refuses after every retry, if the shard is ahead of the catalog; else None.
 pub fn explain_ahead(collection: &Collection, error: &Error) -> Result<Option<Error>> {
     let Some(shard) = shard_of(collection, error)? else { return Ok(None) };
     let Ok(seen) = look(&shard, Some(collection.id)) else { return Ok(None) };
@@ -380,7 +380,8 @@ impl Expected {
             .collect()
     }
 
-    /// Says in which collections a shard is known to be behind or ahead, and what to do. None if there are none, or if it does not answer.
+    /// Says in which collections a shard is known to be behind or ahead, and what to do. None if there are none, or if the shard does not
+    /// answer.
     pub fn find(&self, shard: &Shard) -> Result<Option<String>> {
         match self.0.get(&shard.id).filter(|placed| !placed.is_empty()).map(|_| look(shard, None)) {
             Some(Ok(first)) => self.difference(shard, &first),
@@ -388,7 +389,7 @@ impl Expected {
         }
     }
 
-    /// As [`Expected::find`], after a first look at the shard.
+    /// Like [`Expected::find`], given the shard's first answer.
     pub fn difference(&self, shard: &Shard, first: &Seen) -> Result<Option<String>> {
         let behind = self.behind(shard, first)?;
         if !behind.is_empty() {
@@ -427,7 +428,7 @@ impl Expected {
         })
     }
 
-    /// The collections in which a shard is known to be behind, after a first look at it.
+    /// The collections in which a shard is known to be behind, given its first answer.
     fn behind(&self, shard: &Shard, first: &Seen) -> Result<Vec<Behind>> {
         if identity::require_router().is_err() || self.compare(shard.id, first).is_empty() {
             return Ok(Vec::new());

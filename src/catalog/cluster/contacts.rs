@@ -3,8 +3,8 @@
 //!
 //! INVARIANT: a counter is committed on the shard, and on its synchronous standbys, before the catalog has it.
 //!
-//! INVARIANT: the worker replaces only the position with which it compared the shard. Another may be recorded meanwhile: `accept_shard()`
-//! records that of another server at the same address, and what the former server had answered must not replace it.
+//! INVARIANT: the worker replaces only the position with which it compared the shard. Meanwhile `accept_shard()` may have recorded the position
+//! of another server at the same address, which the former server's answer must not replace.
 
 use super::pending_drops;
 use super::{holder, identity};
@@ -226,7 +226,7 @@ pub fn visit(shard: &Shard) -> Result<Visit> {
         note_trouble(shard, known, &(refusal.message.clone() + &holder::held_by(holder)), is_ahead)?;
         return Ok(Visit::Refused(refusal.into_message()));
     }
-    // Recorded before the counter is advanced again. An earlier worker may have ended before it could record it.
+    // Recorded before the counter is advanced again: an earlier worker may have ended after the shard's commit, but before recording it.
     match recorded {
         Some(known) => replace(shard, known, report.position)?,
         None => contacts::set_position(shard.id, report.position)?,
@@ -326,14 +326,14 @@ fn now() -> Result<String> {
 
 /// Accepts a refused shard: records its current position as the known one, and returns the writes that are known to be missing there.
 /// Errors: `ShardNotFound`; those of connecting; `IllegalOperation` for the router's own database; `HostUnreachable` for an impossible
-/// position; `NotWritablePrimary` at a copy of the router, and if the catalog is older than the shard. Such a catalog becomes the router's
-/// only by a take-over, which compares it with the shards, and of which other routers learn.
+/// position; `NotWritablePrimary` at a copy of the router, and if the catalog is older than the shard. A router with an older catalog needs a
+/// take-over, which compares the catalog with all shards and makes them refuse other routers.
 pub fn accept(name: &str) -> Result<Value> {
     identity::require_router()?;
     let shard = cache::shard_named(name)?;
-    // The worker records no newer position meanwhile: the shard's answer may be older than that.
+    // Locked, so that the worker cannot record a position that is newer than the shard's answer.
     let known = contacts::lock_position(shard.id)?;
-    // Prefers a host in the expected state.
+    // Of several hosts, `open` chooses one in the expected state. If none is, any position is accepted.
     let refused = |error: &Error| [REFUSED_CONNECTION, READ_ONLY].contains(&error.sqlstate);
     let (_, report) = match ask(&shard, Session::open) {
         Err(error) if refused(&error) => ask(&shard, Session::open_at_any_position)?,

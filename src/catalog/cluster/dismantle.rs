@@ -114,7 +114,7 @@ pub fn dismantle(confirm: Option<&str>, scope: Scope) -> Result<Json> {
         identity::require_free()?;
     }
     let before = with_lock_timeout()?;
-    // This may have waited for another call, after which this database belongs to another cluster.
+    // The lock may have waited for another call, which has dismantled the cluster: so the database is looked at again.
     identity::lock_epoch()?;
     let now = look()?;
     if (now.cluster, &now.shard) != (target.cluster, &target.shard) {
@@ -145,13 +145,13 @@ fn cluster_token(target: &Target) -> String {
     format!("{:016x}", target.cluster)
 }
 
-/// Patterns of the names of prepared transactions of this cluster, of clients and of moves.
+/// Prefixes of the names of this cluster's prepared transactions: those of clients, and those of moves.
 fn prepared_names(token: &str, cluster: i64) -> [String; 2] {
     [format!("docshard_{token}"), format!("docshard_m_{cluster}_")]
 }
 
-/// Refuses a database with prepared transactions of the cluster. The tables to which they have written cannot be dropped, and they can only
-/// be ended outside a transaction.
+/// Refuses a database with prepared transactions of the cluster: they lock the tables that are to be dropped, and ROLLBACK PREPARED cannot run
+/// in this transaction.
 fn refuse_prepared(token: &str, cluster: i64) -> Result<()> {
     let [one, other] = prepared_names(token, cluster);
     match here::call(&ReadPrepared { prefixes: &[&one, &other] })?.first() {
@@ -201,9 +201,9 @@ fn dismantle_others(target: &Target, others: &[(Rc<Shard>, Oid)], scope: Scope) 
     for &(ref shard, oid) in others {
         match Session::open(oid) {
             Ok(session) => sessions.push((shard.name.clone(), session)),
-            // An interrupted call has dismantled it.
+            // An earlier call that was interrupted has dismantled this shard.
             Err(error) if error.sqlstate == REFUSED_CONNECTION && is_dismantled(oid) => {}
-            // The database there belongs to another cluster, or is a copy.
+            // The database at that address belongs to another cluster, or is a copy.
             Err(error) if error.sqlstate == REFUSED_CONNECTION => unreachable.push(shard.name.clone()),
             Err(_) if scope.skip_unreachable => unreachable.push(shard.name.clone()),
             Err(error) => {
@@ -241,7 +241,7 @@ fn roll_back_prepared(session: &mut Session, target: &Target) -> Result<()> {
 
 /// Dismantles the router's own database, and makes it a new cluster.
 fn dismantle_here(target: &Target) -> Result<()> {
-    // A database that pg_restore has created has no service role, and nothing prepared.
+    // Without a service role, pg_restore has created the database: nothing is prepared, so no session to it is needed.
     if service_role()?.is_some() {
         readdress_local(iter::empty())?;
     }

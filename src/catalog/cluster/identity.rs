@@ -138,7 +138,7 @@ fn await_keeper(tag: Tag, what: &str) -> Result<()> {
     Ok(())
 }
 
-/// How long the keeper may be gone before it is reported: the worker starts it again within this time.
+/// How long the keeper may be missing before this is reported: the worker starts a new one within this time.
 const KEEPER_START: Duration = Duration::from_millis(1500);
 
 /// Describes the problem if this router has no keeper, without which metadata cannot change. None if it has one, or needs none.
@@ -233,7 +233,7 @@ pub fn become_copy(reason: &str, epoch: i64) -> Result<bool> {
 
 pub(super) use crate::store::cluster::lock_epoch;
 
-/// Records that this database is the router from now on, with a higher epoch than any before it.
+/// Records that this database is the router from now on, with this epoch.
 pub(super) fn become_router(epoch: i64) -> Result<()> {
     store::set_router(&identity().to_string(), epoch)?;
     KNOWN.set(None);
@@ -244,7 +244,7 @@ pub(super) fn become_router(epoch: i64) -> Result<()> {
 /// Makes this database the router of a new cluster, without other shards.
 pub(super) fn renew() -> Result<()> {
     store::renew()?;
-    // A router that took the old cluster over has given its moves high numbers. These begin with 1 again.
+    // A router that took the old cluster over has given its moves high numbers. Those of the new cluster begin with 1 again.
     crate::store::number_moves_from(1)?;
     KNOWN.set(None);
     cache::announce();

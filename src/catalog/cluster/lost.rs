@@ -76,7 +76,7 @@ pub fn check_token(shard: &Shard, token: &str) -> Result<()> {
 pub use crate::store::lost_shards::set_removed as note_removed;
 
 /// Refuses a database that was a shard of this cluster and was removed as lost, because its documents are out of date.
-/// `has_collection_tables`: it has tables of collections.
+/// `has_collection_tables`: the database has tables of collections; without any, nothing is out of date.
 /// Errors: `IllegalOperation`.
 pub fn refuse_returned(node: &str, name: &str, has_collection_tables: bool) -> Result<()> {
     if !has_collection_tables {

@@ -1,8 +1,8 @@
 //! Drops of collections and indexes that are still to be performed on shards which could not be reached.
 //!
-//! A session that connects to such a shard performs them first (see `remote::handshake`); the worker does the same and then deletes the
-//! rows. A drop may be performed twice. A collection or index that is created under the same name meanwhile has another number, so it is
-//! not affected.
+//! A session that connects to such a shard performs these drops first (see `remote::handshake`); the worker does the same and then deletes
+//! the rows. So a drop may be performed twice, and is idempotent. Drops name objects by number: a collection or index that was created under
+//! the same name meanwhile has another number and is not affected.
 
 use crate::catalog::cache;
 use crate::catalog::cluster::nodes::{call_on_all, read_call_on};

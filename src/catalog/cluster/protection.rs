@@ -79,8 +79,8 @@ fn judge(dropped: &Dropped, name: &str) -> Result<()> {
                 format!("cannot truncate table {schema}.{name} because docshard keeps the state of the cluster in it");
             Err(refuse(message).with_hint(way_to_change(name)))
         }
-        // Usually the check of the trigger's table follows. If docshard's own tables have lost their rows about it, only its triggers show
-        // that it belongs to a collection. They are dropped before the table is checked, so it is checked here.
+        // A trigger's table is usually checked itself, later. But if docshard's own tables have lost their rows about the table, only its
+        // triggers show that it belongs to a collection, and these are dropped before that check. So the table is checked here.
         Dropped::Trigger(trigger) => {
             if PASSED.get() == Some(server::present_statement()) {
                 return Ok(());

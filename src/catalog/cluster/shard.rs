@@ -15,7 +15,7 @@ pub struct Shard {
     pub name: String,
     /// None for this database
     pub server: Option<Server>,
-    /// it is being emptied, to be removed
+    /// the shard is being drained, to be removed
     pub draining: bool,
     /// how much it may hold, in MiB
     pub max_size_mb: Option<i32>,

@@ -1,8 +1,8 @@
 //! Compares the collections and indexes that a shard has with those in the catalog.
 //!
 //! A copy of the router that has changed metadata, or a shard that was restored from a backup, leaves *orphaned* relations: tables and
-//! indexes that the catalog does not know. So does a move whose router was lost and restored from a backup that does not have the move:
-//! then the catalog knows the collection, but not that the shard has its table. Orphaned relations are listed, and dropped one at a time,
+//! indexes that the catalog does not know. A move also leaves an orphaned table if its router is restored from a backup that is older than the
+//! move: the catalog knows the collection, but not that the shard has its table. Orphaned relations are listed, and dropped one at a time,
 //! as they may contain documents. A restored router may also find relations and versions at shards that are *newer* than its catalog.
 //!
 //! INVARIANT: a shard is read before the catalog. The router commits a new collection or index before its shards do. So a relation that the
@@ -34,7 +34,7 @@ pub fn name(found: &FoundRelation) -> String {
     found.index.map_or_else(|| format!("c{}", found.collection), names::index)
 }
 
-/// What the catalog has.
+/// What the catalog has, to be compared with what shards have.
 pub struct Known {
     collections: HashMap<i32, Identified>,
     indexes: HashMap<i32, NumberedIndex>,
@@ -44,7 +44,7 @@ pub struct Known {
     placed: HashSet<(i32, ShardId)>,
     /// the versions that decided moves give a collection at a shard, though the map does not have them yet
     decided: HashMap<(i32, ShardId), i64>,
-    /// the last numbers of a collection and of an index
+    /// the last numbers that were assigned to a collection and to an index
     last: [i64; 2],
 }
 
@@ -56,7 +56,7 @@ impl Known {
         };
         let moves = store::migrations::unfinished()?;
         let mut decided = HashMap::new();
-        // Of several moves the last one counts: it has the highest version.
+        // Of several moves, the last one overwrites the others: it has the highest version.
         for one in moves.iter().filter(|one| one.state == State::Committed) {
             decided.extend([one.donor, one.recipient].map(|shard| ((one.collection, shard), one.version)));
         }
@@ -86,7 +86,8 @@ impl Known {
                 && !self.pending.contains(&(shard, Some(found.collection), None))
     }
 
-    /// True for a relation of a collection or index that the catalog does not have at all.
+    /// True for the table of a collection that the catalog does not have, and for an index that it does not have of a known collection,
+    /// unless the drop is pending.
     fn is_unknown(&self, shard: ShardId, found: &FoundRelation) -> bool {
         found.present
             && match found.index {
@@ -192,7 +193,7 @@ pub fn drop_orphan(shard: &str, relation: &str) -> Result<()> {
     let place = cache::shard_named(shard)?;
     let relation = relation.strip_prefix(&names::relation_name("")).unwrap_or(relation);
     if let Some(collection) = names::collection_of(relation) {
-        // No move may begin to bring the collection there.
+        // Blocks the registration of a move that would bring the collection to this shard.
         store::collections::lock_id(collection)?;
     }
     let (orphans, silent) = orphans(PATIENCE)?;

@@ -16,7 +16,7 @@
 //! of a superuser there, the take-over first reads and compares the shard's state as that role. Only when nothing more can refuse the
 //! take-over, it gives the service role the password that this catalog has, in the transaction that raises the epoch.
 //!
-//! If this catalog was restored, the other router may have decided transactions and moves that it does not have. So prepared
+//! If this catalog was restored, the other router may have decided transactions and moves that this catalog does not have. So prepared
 //! transactions on the shards are left to the administrator, and new numbers are higher than all that the other router has assigned.
 //! If shards have newer metadata than this catalog, the take-over is refused, unless it is forced. Then the shards' version checks
 //! refuse statements on what is newer, until the shard is accepted.
@@ -111,7 +111,7 @@ struct Reached {
     /// the highest numbers of a collection and of an index there that are plausible
     numbers: [i64; 2],
     found: Vec<FoundRelation>,
-    /// describes the session of another router that holds its lock
+    /// describes the session of another router that holds the shard's lock
     holder: Option<String>,
 }
 
@@ -200,8 +200,8 @@ fn reach_all(options: &TakeOver, cluster: i64) -> Result<(Vec<Reached>, Unreacha
         let opened = open(&shard, server, options.login(&shard.name))?;
         match opened.and_then(|(session, refuses)| reach(&shard, session, refuses, cluster)) {
             Ok(found) => reached.push(found),
-            // A cancel or a timeout of the caller does not come here. A refused login does not prevent the take-over: add_shard may repair
-            // it, but needs the router for that.
+            // Cancels and timeouts of the caller are no such errors. A refused login does not prevent the take-over: add_shard can repair the
+            // login afterwards, but only on the router.
             Err(error) => {
                 is_password |= is_refused(&error);
                 unreachable.push((shard.name.clone(), error.into_message(), shard.id));
@@ -219,7 +219,7 @@ fn no_shard(unreachable: &Unreachable, hint: &str) -> Error {
     error!(Kind::HostUnreachable, "no shard can be taken over: {why}").with_hint(hint)
 }
 
-/// Takes a shard over; returns what another router has left prepared there.
+/// Takes a shard over; returns the prepared transactions that another router has left there, each with the shard's name.
 fn take(one: &mut Reached, router: Coordinator) -> Result<Vec<(String, String)>> {
     match one.refuses_router {
         Some(server) => take_with_login(one, server, router)?,
@@ -314,8 +314,8 @@ fn open(shard: &Shard, server: Oid, login: Option<&Login>) -> Result<Result<(Ses
     })
 }
 
-/// Assigns a shard to this router and repairs the router's login there, in one transaction: otherwise the present router might be locked
-/// out of a shard that it still has. Then logs in as the router.
+/// Assigns a shard to this router and repairs the router's login there, in one transaction: a new password alone would lock out the present
+/// router if the shard still belonged to it. Then logs in as the router.
 fn take_with_login(one: &mut Reached, server: Oid, router: Coordinator) -> Result<()> {
     one.session.execute("BEGIN")?;
     let_router_in(server, &mut one.session)?;

@@ -55,7 +55,7 @@ pub fn drop_some(ns: &str, which: &Json) -> Result<usize> {
     Ok(collection.count_of_indexes())
 }
 
-/// True if the shard key needs an index, and none other than `name` serves it. MongoDB's rule: a ranged shard key needs a visible index that
+/// True if the shard key needs an index, and no index except `name` serves it. MongoDB's rule: a ranged shard key needs a visible index that
 /// begins with it, a hashed one does not. A unique shard key needs a unique index with exactly its keys.
 pub(super) fn is_last_of_key(collection: &Collection, name: &str) -> bool {
     let key = &collection.key;
@@ -110,8 +110,8 @@ pub fn drop(ns: &str, name: &str) -> Result<()> {
     if found.is_none() && !is_own(&collection) {
         return Err(not_found());
     }
-    // An index with the keys of the shard key, but other options, is not the shard key's own index, which stays. If both have the same name,
-    // the own index is not listed before the other one is dropped (`Collection::key_index`).
+    // An index with the keys of the shard key, but other options, is not the shard key's own index: if it is dropped, the own index stays. If
+    // both have the same name, `Collection::key_index` returns the own index only after the other one is dropped.
     let own_index_stays = collection.has_key_index
         && found.is_some_and(|index| {
             let options = (index.unique, index.hidden, index.expire_after_s);

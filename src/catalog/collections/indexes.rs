@@ -95,8 +95,8 @@ impl Draft {
     }
 }
 
-/// Checks whether an index can be created, and gives it a number. Creates the collection if it does not exist. The collection's
-/// metadata are locked until the transaction ends, unless the index is found to exist before.
+/// Checks whether an index can be created, and gives it a number. Creates the collection if it does not exist. Locks the collection's
+/// metadata until the transaction ends, unless the index is found to exist before the lock is taken.
 /// Errors: `BadValue`, `CannotCreateIndex`, `InvalidIndexSpecificationOption` and `Location16764` for invalid keys, name or options;
 /// `IndexKeySpecsConflict` and `IndexOptionsConflict` for another index with the same name or keys; those of [`namespace::split`],
 /// [`IndexKeys::parse`], [`collection::create_implicitly`] and [`move_exclusion::lock`].
@@ -128,7 +128,7 @@ pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Dr
         return Ok(Drafted::Exists(name));
     }
     let locked = move_exclusion::lock(ns)?;
-    // The collection is read under the lock, so that it includes a shard that got its first chunk meanwhile.
+    // The collection is read again under the lock, so that its placements include a shard that got its first chunk meanwhile.
     let collection = cache::get(ns)?;
     if let Some(name) = existing(&collection, &name, &keys, options)? {
         return Ok(Drafted::Exists(name));

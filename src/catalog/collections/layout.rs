@@ -5,9 +5,9 @@
 //! expire documents, and the balancer does not touch it, until it has the collection's name.
 //!
 //! INVARIANT: [`replace`] drops the old tables, gives the recipients a new version, and renames the copy, in one transaction of all these
-//! nodes. A statement with the old map waits for the old table's lock, and then finds no table: its map is stale. So it sees nothing that
-//! is older than a write with the new map, though the nodes commit one after the other. A statement with the new map and a snapshot from
-//! before the change finds another version.
+//! nodes. A statement with the old map waits for the old table's lock, and then finds no table, which tells that its map is stale. So no
+//! statement returns the old documents after a write with the new map, though the nodes commit one after the other. A statement with the new
+//! map and a snapshot from before the change is refused, because it finds another version.
 
 use super::collection::{Options, insert_row, lay_out};
 use super::indexes::check_count;
@@ -185,9 +185,9 @@ struct Keys {
     parsed: IndexKeys,
 }
 
-/// Returns the keys of the indexes that the copy needs besides those of the collection, each with true if the index is unique: the index of
-/// a unique shard key, and one on the former shard key if the tables' primary key has served as its index. The last one is left out if the
-/// collection would have too many indexes with it.
+/// Returns the keys of the indexes that the copy needs besides those of the collection, each with true if the index is unique: an index on
+/// a unique shard key, and one on the former shard key if the tables' primary key has served as that key's index. The latter is left out if
+/// the collection would then have too many indexes.
 ///
 /// # Errors
 /// `CannotCreateIndex` for too many indexes.
@@ -198,7 +198,7 @@ fn own_indexes(of: &Collection, layout: &Layout, id: i32) -> Result<Vec<(Keys, b
     };
     let mut own = Vec::new();
     let is_same = of.key == layout.key;
-    // With that on `_id`.
+    // Includes the index on `_id`.
     let mut count = of.indexes.len() + 1;
     if !layout.key.is_unsharded() {
         let options = ShardOptions { unique: layout.unique, ..ShardOptions::default() };
@@ -256,7 +256,7 @@ fn stored(index: &Index) -> StoredIndex {
 }
 
 /// Puts a copy, which has all documents, in the place of the collection. The caller has locked the collection's row, excludes all
-/// writers on its shards, and has assigned the version that the copy gets; the router's own database has it already.
+/// writers on its shards, and has assigned the version that the copy gets; as a shard, the router's own database already has that version.
 ///
 /// # Errors
 /// `OperationFailed` if a shard has another version of the copy than the catalog; `LockTimeout`; the shards' errors.

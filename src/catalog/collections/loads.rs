@@ -44,7 +44,7 @@ impl Loads {
             let mut keyed = Vec::with_capacity(accesses.len());
             for SampledAccess { key, reads, writes, samples, .. } in accesses {
                 let (reads, writes, samples) = (plausible(reads), plausible(writes), plausible(samples));
-                // An unsharded collection is one chunk.
+                // An unsharded collection is one chunk, to which accesses without a key belong, too.
                 match key.or_else(|| collection.key.is_unsharded().then(Vec::new)) {
                     Some(key) => keyed.push(Access::new(&collection.key, &key, reads, writes, samples)),
                     None => {

@@ -69,7 +69,7 @@ pub fn split_of_users(namespace: &str) -> Result<(&str, &str)> {
         .ok_or_else(|| error!(Kind::IllegalOperation, "{namespace} is an internal collection"))
 }
 
-/// Like [`split`], but accepts the name `allowed`, which a collection cannot have.
+/// Like [`split`], but also accepts `allowed` in the place of the collection's name, although no collection can have it.
 pub fn split_with<'n>(namespace: &'n str, allowed: Option<&str>) -> Result<(&'n str, &'n str)> {
     if namespace.is_empty() {
         return Err(invalid("the namespace is empty".to_owned()));

@@ -203,7 +203,7 @@ fn shard_existing(
     let name = &collection.namespace;
     let locked = move_exclusion::lock(name)?;
     refuse_while_building(locked.id, name)?;
-    // Read again under the lock, as it may have been moved.
+    // Read again under the lock: the collection may have been moved to another shard.
     let collection = &*cache::get(name)?;
     let shard = cache::shard(collection.map.owner(&[]))?;
     let table = collection.table();
@@ -253,7 +253,7 @@ fn make_unique(id: i32, name: &str, pattern: &KeyPattern) -> Result<()> {
     indexes::create_for_unique_key(name, pattern)
 }
 
-/// Existing keys that divide a collection into chunks of half the chunk size.
+/// Returns the bounds of chunks of about half the chunk size, from the lowest to the highest key; the bounds in between are existing keys.
 fn split_bounds(shard: &Shard, table: &str, pattern: &KeyPattern, bytes: i64, chunk_size: i64) -> Result<Vec<Vec<u8>>> {
     let parts = (bytes / (chunk_size / 2).max(1) + 1).min(10_000);
     let mut bounds = vec![pattern.min_bound()];
@@ -318,7 +318,8 @@ fn check_indexes(collection: &Collection, pattern: &KeyPattern, options: &ShardO
     check_unique_indexes(collection, pattern)
 }
 
-/// True if MongoDB requires an index on the shard key when it may create none: the key has no hashed field, and is not `_id` alone.
+/// True if the shard key must already have an index when `implicitlyCreateIndex` is false, as in MongoDB: the key has no hashed field, and is
+/// not `_id` alone.
 pub fn needs_index(pattern: &KeyPattern) -> bool {
     pattern.hashed_field().is_none() && !pattern.is_in_order_of_id()
 }
@@ -358,7 +359,7 @@ pub(super) fn no_index(name: &str, collection: Option<&Collection>, pattern: &Ke
     .with_hint(hint)
 }
 
-/// Refuses a shard key with which a shard could not check one of the collection's unique indexes alone.
+/// Refuses a shard key if documents with equal keys in one of the collection's unique indexes could be on different shards.
 pub(super) fn check_unique_indexes(collection: &Collection, pattern: &KeyPattern) -> Result<()> {
     let starts = |fields: &[(String, bool)]| {
         fields.len() >= pattern.fields.len()

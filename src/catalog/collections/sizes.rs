@@ -44,7 +44,7 @@ pub struct Collection {
     pub key: KeyPattern,
     /// its own chunk size in MiB
     pub chunk_size_mb: Option<i32>,
-    /// the balancer may move its chunks: no index is being built, and the collection is not being copied
+    /// the balancer may move its chunks: balancing is enabled, no index is being built, and the collection is not being copied
     pub balance: bool,
     /// no two documents have the same shard key
     pub unique: bool,

@@ -57,15 +57,15 @@ pub fn remove_shard(shard: &str, zone: &str) -> Result<()> {
     Ok(())
 }
 
-/// Refuses to remove from the zone, or from any zone without a `zone`, the last shard that is not draining, if the zone has ranges, or may
-/// get some by a change of layout that runs.
+/// Refuses to remove a shard from `zone` (None: from all its zones) if it is the zone's last shard that is not draining, and the zone has
+/// ranges, or may get some by a running change of layout.
 /// Errors: `ZoneStillInUse`.
 pub fn refuse_last(shard: &Shard, zone: Option<&str>) -> Result<()> {
     let may_get_ranges = resharding::running()?.iter().any(|change| change.command == "reshardCollection");
     refuse_last_of(shard, zone, may_get_ranges)
 }
 
-/// As [`refuse_last`] for a lost shard: a change of layout that runs does not keep it, as the change may wait for its removal.
+/// Like [`refuse_last`], for a lost shard. A running change of layout does not prevent the removal, because the change may be waiting for it.
 /// Errors: `ZoneStillInUse`.
 pub fn refuse_lost(shard: &Shard) -> Result<()> {
     refuse_last_of(shard, None, false)
@@ -92,7 +92,7 @@ pub fn update_range(ns: &str, min: &Value, max: &Value, zone: Option<&str>) -> R
     namespace::split(ns)?;
     lock()?;
     let collection = cache::find(ns)?;
-    // A change of layout may replace the ranges when it is decided. Until then, no range of the former shard key is added.
+    // A running change of layout may replace the shard key and the ranges, so these cannot be changed until it ends.
     if let Some(collection) = &collection {
         refuse_while_resharding(collection.id)?;
     }
@@ -113,7 +113,7 @@ pub fn update_range(ns: &str, min: &Value, max: &Value, zone: Option<&str>) -> R
         return Err(error!(Kind::ZoneNotFound, "no shard belongs to the zone '{zone}'")
             .with_hint(format!("docshard.add_shard_to_zone(shard, '{zone}') makes it.")));
     }
-    // The same range again only changes its zone.
+    // A range with exactly these bounds does not count as overlapping: only its zone is changed.
     if let Some(other) = zone_ranges::overlapping(ns, &min_key, &max_key)? {
         return Err(error!(
             Kind::RangeOverlapConflict,

@@ -119,7 +119,7 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<Added> {
     drop(session);
 
     store::shards::insert(id, &name, &server_name(&name), &probe.identity().to_string(), options.max_size_mb)?;
-    // The row is needed: a take-over records the shard's epoch in it.
+    // This inserts the shard's row into `contacts`, in which a take-over records the shard's epoch.
     contacts::set_position(id, position)?;
     identity::note_added(id);
     change::log("addShard", None, &json!({"name": name, "host": display_host(&keywords)}))?;
@@ -137,7 +137,7 @@ fn warn_of_transactions(name: &str, probe: &NodeProbe) {
     }
 }
 
-/// A connection string without a database means the database that has this one's name.
+/// Adds this database's name to a connection string without a database.
 fn complete(keywords: &mut Keywords) -> Result<()> {
     let here = spi::query("SELECT pg_catalog.current_database()::pg_catalog.text", &[])?;
     let database = here.first().map(|row| row.text(0).to_owned()).unwrap_or_default();
@@ -173,8 +173,8 @@ fn add_local(options: &AddOptions) -> Result<Added> {
     Ok(Added { name: LOCAL.to_owned(), pending: Vec::new() })
 }
 
-/// The name under which the database is a shard already, as its own table `node` says: a restored database keeps that name. None if it is
-/// none yet. Returns an error if another database has the wanted name, or if this database has another name.
+/// Returns the name under which the session's database is already a shard of this catalog, as the database's own table `node` says; None if
+/// it is not. Returns an error if the database is a shard under another name than the wanted one, or if another shard has that name.
 fn existing(session: &mut Session, probe: &NodeProbe, wanted: Option<&str>) -> Result<Option<String>> {
     if probe.identity() == identity::identity() {
         return Err(error!(Kind::IllegalOperation, "cannot add this database as a shard: it is the router itself")

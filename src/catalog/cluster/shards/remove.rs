@@ -141,8 +141,9 @@ pub fn forget_lost(shard: &Shard) -> Result<()> {
 
 /// Removes everything that [`add`](super::add::add) created. The shard has no documents left.
 ///
-/// Other nodes change in transactions of their own, as this one drops the server and could not commit through it. If it rolls back, the
-/// call can be repeated: the dropped tables were empty, and a shard that has left the cluster is recognised.
+/// Other nodes change in transactions of their own, because the caller's transaction drops the foreign server through which it would have to
+/// commit them. If the caller's transaction rolls back, the call can be repeated: the dropped tables were empty, and a shard that has left the
+/// cluster is recognised.
 fn take_away(shard: &Shard) -> Result<()> {
     let placed = store::placements::delete_of_shard(shard.id)?;
     placed.iter().try_for_each(|&collection| change::touch(collection))?;
@@ -178,7 +179,7 @@ fn other_sessions(shard: &Shard) -> Result<Vec<(String, Session)>> {
     Ok(sessions)
 }
 
-/// A session at a shard; None if the shard has left the cluster, in an earlier call of a removal that failed after that.
+/// A session at a shard; None if the shard has left the cluster in an earlier removal whose transaction then failed.
 fn open_unless_left(shard: &Shard, server: Oid) -> Result<Option<Session>> {
     match Session::open(server) {
         Err(error) if error.sqlstate == REFUSED_CONNECTION && is_dismantled(server) => Ok(None),

@@ -2,7 +2,8 @@
 //!
 //! A shard that was restored from a backup may know an older password of the router, or none; an administrator may have dropped a role,
 //! a server or a user mapping. Everything is set again as [`add`](super::add::add) sets it for a new shard, with the passwords that exist.
-//! The changes of each node are idempotent and commit by themselves. Only the router's login needs a superuser's login at the shard.
+//! The changes of each node are idempotent and commit by themselves. Only the repair of the router's login needs a superuser's login at the
+//! shard.
 
 use crate::catalog::cluster::access;
 use crate::catalog::cluster::identity::{cluster_id, coordinator};
@@ -23,8 +24,8 @@ use docshard_core::routing::protocol::shard_tables::{NodeRow, ReadNode};
 use pgrx::pg_sys::Oid;
 use serde_json::json;
 
-/// Repairs the logins of a shard. `found` is the probe of the database that `given` logs in to. That database says that it is this shard.
-/// Returns the other shards that could not be changed, each with its error.
+/// Repairs the logins of a shard. `found` is the probe of the database that `given` logs in to; its table `node` names this shard. Returns
+/// the other shards that could not be changed, each with its error.
 ///
 /// # Errors
 /// `OperationFailed` if the shard's server leads to another database; those of connecting.
@@ -111,7 +112,7 @@ fn check_epoch(shard: &Shard, session: &mut Session) -> Result<()> {
         .with_hint("Work with that router. docshard.take_over_cluster() gives the cluster back to this one."))
 }
 
-/// The name of the shard that the database is in this cluster, from its table `node`; None if it is none.
+/// The name of the session's database as a shard of this cluster, from its table `node`; None if it is not one.
 pub(super) fn shard_name_of(session: &mut Session, probe: &NodeProbe, cluster: i64) -> Result<Option<String>> {
     if probe.version.is_none() {
         return Ok(None);

@@ -130,8 +130,8 @@ pub(in crate::catalog) fn introduce(session: &mut Session, new: &Introduced<'_>)
     Ok(failed)
 }
 
-/// Allows another database's router to use this database, as `role`. A router's own role stays: with another, no shard could pull
-/// documents from it, nor it from them.
+/// Allows another database's router to use this database, as `role`. A router's own service role cannot be replaced: with another one, shards
+/// could not pull documents from this database, nor could it pull from them.
 ///
 /// # Errors
 /// `IllegalOperation` at a router, unless `role` is its own or is missing, as after pg_restore; those of [`access::accept_router`].
@@ -156,7 +156,7 @@ fn connect(session: &mut Session, name: &str, keywords: &Keywords, puller: &str)
     ConnectShard { server: &server_name(name), options: &names, settings: &values, puller }.call(session)
 }
 
-/// The number of this database as a shard, even if it is no longer a shard.
+/// The number of this database as a shard; 0 if it is no longer a shard.
 pub(in crate::catalog) fn local_id() -> Result<i32> {
     Ok(store::shards::id(LOCAL)?.unwrap_or(0))
 }
@@ -205,9 +205,9 @@ pub fn reach_this_database() -> Result<()> {
 }
 
 /// Corrects the foreign server of this database, here and at the given shards, after this database has become the router. A copy of the
-/// router has the address of the former router's database, which answers as this one does. At the shards the server is always set: an
-/// address such as 127.0.0.1 leads here from here, but elsewhere from a shard. Returns the new address; None if the server here leads to
-/// this database already.
+/// router has the address of the former router's database, which identifies itself in the same way. At the shards the server is always set:
+/// an address such as 127.0.0.1 leads to this database from here, but elsewhere from a shard. Returns the new address; None if the server
+/// here already leads to this database.
 pub(in crate::catalog) fn readdress_local<'a>(shards: impl Iterator<Item = &'a mut Session>) -> Result<Option<String>> {
     let name = server_name(LOCAL);
     let Some(server) = server::foreign_server_oid(&name) else { return Ok(None) };
@@ -224,7 +224,7 @@ pub(in crate::catalog) fn readdress_local<'a>(shards: impl Iterator<Item = &'a m
         let (names, values): (Vec<&str>, Vec<&str>) =
             address.iter().map(|(name, value)| (name.as_str(), value.as_str())).unzip();
         match (SetServerAddress { server: &name, options: &names, settings: &values }).call(session) {
-            // The shard has no such server. A move reports that.
+            // Ignored: the shard has no such server, which the next move reports.
             Err(error) if error.kind == Kind::ShardNotFound => {}
             done => done?,
         }
@@ -275,7 +275,7 @@ fn local_keywords(seen: Option<&str>) -> Result<Keywords> {
     let listens: Vec<&str> = row.text(3).split(',').map(str::trim).filter(|address| !address.is_empty()).collect();
     let everywhere = |address: &&str| ["*", "0.0.0.0", "localhost", "127.0.0.1"].contains(address);
     let own = match listens.first() {
-        // Sockets mostly use peer authentication, which a role with a password fails.
+        // TCP is preferred: for sockets, pg_hba.conf mostly demands peer authentication, by which this role cannot log in.
         Some(_) if listens.iter().any(everywhere) => "127.0.0.1",
         Some(first) => *first,
         None if socket.is_empty() => "127.0.0.1",
