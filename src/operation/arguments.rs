@@ -31,7 +31,7 @@ pub enum Type {
     Integer,
     /// a number that is not negative; its fraction is ignored
     Count,
-    /// an integer, and not a double or decimal of the same value; commands do not tell a long that fits 32 bits from an int
+    /// a long or an int, but not a double or decimal of the same value: JSON does not tell a long that fits into 32 bits from an int
     Long,
     /// an object; in option documents the argument's own parser checks that
     Object,

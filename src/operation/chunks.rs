@@ -20,7 +20,7 @@ use std::rc::Rc;
 /// How a request identifies a chunk.
 #[derive(Clone, Copy, Debug)]
 pub enum ChunkSelector<'a> {
-    /// by a document in its range
+    /// by a filter that gives a value for every field of the shard key
     Find(Specification<'a>),
     Bounds(&'a Json, &'a Json),
 }

@@ -82,7 +82,7 @@ pub fn dismantle(confirm: Option<&str>, options: &Arguments<'_>) -> Result<Json>
 }
 
 /// Accepts the current state of a shard that is refused, or that was promoted without all acknowledged writes. With `adopt`, brings its
-/// collections to the catalog's versions.
+/// collections and the catalog to the same versions.
 pub fn accept_shard(name: &str, adopt: bool) -> Result<Json> {
     check_router()?;
     let accepted = if adopt {
@@ -150,7 +150,7 @@ pub fn rotate_service_password() -> Result<Json> {
     Ok(if pending.is_empty() { json!({"ok": 1}) } else { json!({"pending": pending, "ok": 1}) })
 }
 
-/// Changes a shard's address on all nodes, outside this transaction. If some nodes cannot be reached, repeat the call later.
+/// Changes a shard's address on all nodes; refused inside a transaction block. If some nodes cannot be reached, repeat the call later.
 pub fn set_address(name: &str, change: impl FnOnce() -> Result<addresses::Changed>) -> Result<Json> {
     check_router()?;
     refuse_in_block("an address")?;

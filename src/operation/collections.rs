@@ -57,7 +57,7 @@ pub fn rename(from: &str, to: &str, options: &Arguments<'_>) -> Result<Json> {
 }
 
 /// Changes an index: `{name or keyPattern, hidden, expireAfterSeconds}`. Returns the old and the new value of each property that
-/// changed, and of the time if one was given, as MongoDB does.
+/// changed, and of a given `expireAfterSeconds` even if it is unchanged, as MongoDB does.
 fn modify_index(ns: &str, given: &Json) -> Result<Json> {
     let given = Arguments::parse(given, Form::Command("collMod.index"), INDEX_CHANGE)?;
     given.check_conflicts(INDEX_CHANGE_CONFLICTS)?;
@@ -66,7 +66,7 @@ fn modify_index(ns: &str, given: &Json) -> Result<Json> {
         (None, keys) => Which::Keys(keys.unwrap_or(&Json::Null)),
     };
     let hidden = given.get("hidden").map(|_| given.flag("hidden"));
-    // Unlike a new index, a changed one takes any large time.
+    // Unlike createIndexes, collMod accepts a number above the limit, and sets the limit.
     let seconds = given.safe_integer("expireAfterSeconds").map(|seconds| seconds.min(i32::MAX.into()));
     let wanted = IndexChange { hidden, expire_after_s: seconds };
     if wanted.hidden.is_none() && wanted.expire_after_s.is_none() {
@@ -166,9 +166,9 @@ pub fn index_options<'a>(ns: &str, given: &Arguments<'a>) -> Result<IndexOptions
     })
 }
 
-/// Creates all of these indexes on every shard, or none, and returns their names. It does not block writes if the call is the whole
-/// transaction (`sole`). Otherwise it does, if there are documents: `concurrently` Some(true) makes that an error, None a WARNING,
-/// Some(false) neither. `wanted` has the JSON text of the keys, and the options.
+/// Creates all of these indexes on every shard, or none, and returns their names. Does not block writes if the call is the whole
+/// transaction (`sole`). Otherwise, if there are documents, writes are blocked until the transaction ends: `concurrently` Some(true) makes
+/// this an error, None a WARNING, Some(false) neither. Each element of `wanted` has the JSON text of the keys, and the options.
 pub fn create_indexes(
     ns: &str,
     wanted: &[(String, IndexOptions<'_>)],
@@ -209,8 +209,8 @@ pub fn create_indexes_of(ns: &str, indexes: &Json, sole: bool) -> Result<Vec<Str
         Ok((keys, index_options(ns, &given)?))
     };
     let wanted = indexes.iter().map(read).collect::<Result<Vec<_>>>()?;
-    // All are built or none. If one has `concurrently: true`, a blocking build is refused for all; if all have `false`, there is no
-    // warning.
+    // Either all indexes are built or none. So `concurrently: true` for one of them refuses a blocking build of all, and the warning is
+    // suppressed only if all have `concurrently: false`.
     let all_may = concurrently.iter().all(|given| *given == Some(false));
     let concurrently = if concurrently.contains(&Some(true)) { Some(true) } else { all_may.then_some(false) };
     create_indexes(ns, &wanted, concurrently, sole)

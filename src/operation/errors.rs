@@ -70,8 +70,7 @@ pub fn validation_field(error: &Error) -> Option<(String, Value)> {
     Some((ERR_INFO.to_owned(), reported(&serde_json::from_str(detail).ok()?)))
 }
 
-/// Makes a value of a report's JSON. The report has values of documents, in Extended JSON, and operators of filters, which are not Extended
-/// JSON.
+/// Converts a report from JSON. Values of documents are in Extended JSON; operators of filters are not, and become ordinary fields.
 fn reported(json: &Json) -> Value {
     match json {
         Json::Object(fields)

@@ -23,7 +23,7 @@ pub struct FindAndModify<'a> {
 }
 
 impl<'a> FindAndModify<'a> {
-    /// Reads the options. Drivers call the option `returnDocument`, the shell `new`.
+    /// Reads the options. Drivers say `returnDocument` where the command and the shell have the flag `new` or `returnNewDocument`.
     pub fn of(
         filter: Specification<'a>,
         update: Option<(Specification<'a>, Style)>,
@@ -47,7 +47,7 @@ impl<'a> FindAndModify<'a> {
         let query = self.write.shared.query(namespace, self.write.filter)?;
         let projection = projection(self.projection, &query)?;
         let after = self.new && self.write.update.is_some();
-        // The update may remove the array element that the filter matched.
+        // Refused: the update may remove the array element that the filter matched, and that the projection would return.
         if after && projection.as_ref().is_some_and(Projection::is_positional) {
             let message = "cannot use a positional projection and return the new document";
             return Err(Error::new(Kind::BadValue, message));

@@ -16,8 +16,8 @@
 //! * [`errors`]: errors in MongoDB's terms.
 //!
 //! A new operation has an entry in the table, a request with a function that runs it, and an SQL function in `api` that parses
-//! its arguments and prints its answer. If it is also a command, an entry in `command::table` does the same. A request holds
-//! values, not JSON text, so nothing is printed and then parsed again.
+//! its arguments and prints its answer. If it is also a command, an entry in `command::table` parses and prints for the command. A
+//! request holds values, not JSON text, so nothing is printed and then parsed again.
 
 pub mod arguments;
 pub mod balancer;

@@ -220,7 +220,7 @@ fn check_may_read_within(namespace: &str, depth: usize) -> Result<()> {
         .try_for_each(|other| check_may_read_within(&format!("{database}.{other}"), depth + 1))
 }
 
-/// True if it is a view with a collation.
+/// True if the namespace is a view with a collation other than simple.
 pub fn is_collated_view(namespace: &str) -> Result<bool> {
     Ok(collated_view(namespace)?.is_some())
 }
@@ -229,8 +229,8 @@ fn collated_view(namespace: &str) -> Result<Option<Resolved>> {
     Ok(views::resolve(namespace)?.filter(|view| view.collation != json!({"locale": "simple"})))
 }
 
-/// For a view with a collation: runs the view's stages under it, and then `stages` at the router over their results, comparing strings by
-/// their bytes. None if the namespace is not such a view.
+/// For a view with a collation other than simple: runs the view's stages under that collation, and then `stages` at the router over their
+/// results, comparing strings by their bytes. None if the namespace is not such a view.
 pub fn over_collated_view(namespace: &str, stages: impl FnOnce() -> Result<Vec<Json>>) -> Result<Option<Results>> {
     let Some(view) = collated_view(namespace)? else { return Ok(None) };
     let seen = Aggregation { stages: &[], shared: Shared::default(), may_use_disk: true }.run_view(&view)?;
@@ -515,11 +515,10 @@ impl Collections for InnerPipelines {
     }
 }
 
-/// Returns the stages of a distinct over a view. They return, of each matching document, only the first component of the
-/// field's path.
+/// Returns the stages of a distinct over a view: of each matching document, they project only the first component of the field's path.
 pub fn distinct_stages(field: &str, filter: Specification<'_>) -> Result<Vec<Json>> {
     let mut stages = match_stage(filter)?;
-    // A projection cannot name a field whose name is empty.
+    // A projection cannot name a field whose name is empty: then whole documents are returned.
     let name = field.split('.').next().filter(|name| !name.is_empty());
     stages.extend(name.map(|name| json!({"$project": {"_id": 0, (name): 1}})));
     Ok(stages)

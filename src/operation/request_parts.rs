@@ -46,7 +46,7 @@ impl<'a> Specification<'a> {
         Ok(self.parse(role)?.0)
     }
 
-    /// Parses the specification. If its text gives a field twice, the second value is an equal text that does not; otherwise None.
+    /// Parses the specification. If its text gives a field twice, also returns an equivalent text without the duplicate; otherwise None.
     pub fn parse(&self, role: Role) -> Result<(Cow<'a, Json>, Option<String>)> {
         Ok(match self {
             Specification::Text(text) => {

@@ -202,13 +202,13 @@ pub fn compact(ns: &str, options: &Arguments<'_>) -> Result<Json> {
         );
         let (bytes, pages) = query_on::<(i64, i64)>(&shard, &size, &[])?.first().copied().unwrap_or_default();
         let percent = (100.0 * SAMPLED_PAGES as f64 / pages.max(1) as f64).min(100.0);
-        // 28: a row's header and its pointer.
+        // 28 bytes: the tuple header and the line pointer.
         let used = format!(
             "SELECT (coalesce(pg_catalog.sum(pg_catalog.pg_column_size(t.skey) + pg_catalog.pg_column_size(t.id) \
                     + pg_catalog.pg_column_size(t.doc) + 28), 0) * 100 / {percent})::pg_catalog.int8 \
              FROM {table} AS t TABLESAMPLE SYSTEM ({percent})"
         );
-        // The table may have been dropped by another change.
+        // Without pages, the table is empty, or another change has dropped it.
         let used = if pages == 0 { Vec::new() } else { query_on::<i64>(&shard, &used, &[])? };
         let used = used.first().copied().unwrap_or_default();
         let freed = (bytes - used).max(0);
@@ -256,8 +256,8 @@ pub fn abort(ns: &str, command: Option<&str>) -> Result<Json> {
     Err(error!(Kind::ReshardCollectionCommitted, "{} of {ns} has been decided", change.command))
 }
 
-/// Lets the change of a collection's layout block writers for as long as it takes. For a change that another server has begun, and has
-/// probably decided, it confirms what recovery asks: the change is completed. `command`: see [`running`].
+/// Lets the change of a collection's layout block writers for as long as the decision takes. If another server has begun the change, and so may
+/// have decided it, confirms to recovery that the change is to be completed. `command`: see [`running`].
 pub fn commit(ns: &str, command: Option<&str>) -> Result<Json> {
     let change = running(ns, command)?;
     if change.is_of_this_server()? {

@@ -7,8 +7,8 @@ use crate::pg::error::Result;
 use crate::pg::security::bypass;
 use crate::pg::security::function::Executable;
 
-/// Returns an error for a role that may not execute the operation's SQL function. The operation then runs as the caller, whose
-/// privileges on the collection are checked.
+/// Checks that the caller may execute the operation's SQL function. For an operation that runs as the caller afterwards, whose privileges on the
+/// collection are checked there.
 pub fn check(operation: &Operation) -> Result<()> {
     Executable::find(operation.function).map(|_| ())
 }

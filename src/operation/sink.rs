@@ -7,8 +7,8 @@
 //! `$merge` with `whenNotMatched: "insert"` first tries to insert the documents of a batch together. Then it updates together, by key or by
 //! the unique index of `on`, the targets of those that were not inserted: their keys exist in the collection, or occur earlier in the
 //! batch. Two kinds of documents are written one by one: those whose target another client has changed or deleted meanwhile; and all
-//! documents, if the pipeline of `whenMatched` can change a field of `on`, because then a document may match the updated target of another
-//! one.
+//! documents, if the pipeline of `whenMatched` can change a field of `on` (other than shard key and `_id`), because then a document may match
+//! the updated target of another one.
 
 use crate::catalog::cache;
 use crate::catalog::collections::grants::{self, Level};
@@ -204,7 +204,7 @@ impl<'p> Merge<'p> {
                 return Ok(());
             }
             self.write(items)?;
-            // If another client has dropped the unique index, documents may have been inserted although they match one.
+            // If another client has dropped the unique index, documents may have been inserted that match existing ones: an error.
             check_unique(
                 cache::find(&self.target)?.as_deref(),
                 &self.on,
@@ -269,7 +269,7 @@ impl<'p> Merge<'p> {
                     let paths: Vec<String> = duplicate.fields.iter().map(|(path, _)| path.clone()).collect();
                     same(&self.on, &paths)
                 };
-                // The statement sees no document with these values.
+                // A duplicate in `on` that the update did not match: the statement's snapshot does not show the other document.
                 let is_invisible = refused.error.duplicate.as_deref().is_some_and(is_of_on);
                 return Err(if is_invisible { conflict(refused.error) } else { refused.error });
             }
@@ -322,7 +322,7 @@ impl<'p> Merge<'p> {
         let now = session::now();
         let query = Query::of(&item.filter, &item.filter.to_string(), self.filter_environment.clone())?;
         let modification = match &self.stages {
-            // Only whether there is a target must be found out.
+            // The update changes nothing: it only finds out whether there is a target.
             _ if self.merging.matched == WhenMatched::KeepExisting => Modification::keeping_key(
                 r#"{"$set":{}}"#,
                 &json!({"$set": {}}),
@@ -359,8 +359,8 @@ fn same(some: &[String], others: &[String]) -> bool {
     some.len() == others.len() && some.iter().all(|path| others.contains(path))
 }
 
-/// Makes a write conflict of a duplicate key error: another client has inserted a document whose key was free, or which the snapshot does
-/// not show.
+/// Turns a duplicate key error into a write conflict: another client has inserted a document with a key that was free, or a document that the
+/// snapshot does not show.
 fn conflict(error: Error) -> Error {
     match error.duplicate {
         Some(_) => error!(Kind::WriteConflict, "could not serialize access: {}", error.message)

@@ -74,7 +74,7 @@ pub const FIND_COMMAND: Fields = &[
         may("showRecordId", Bool).refused(),
     ],
 ];
-/// Unlike other numbers of commands, the limit must be an integer and may be negative. `fields` means nothing.
+/// Unlike other numbers of commands, the limit must be an integer and may be negative. `fields` has no effect.
 pub const COUNT_COMMAND: Fields =
     &[&[may("query", Object).means("filter"), may("limit", Any), may("skip", Count), may("fields", Any)], CHOICE];
 pub const DISTINCT_COMMAND: Fields = &[&[must("key", String), may("query", Object).means("filter")], CHOICE];
@@ -157,7 +157,7 @@ pub const BULK_DELETE: Fields =
 const RETURNED: Type = Choice(&["before", "after"]);
 /// Skips documents that another transaction has locked, instead of waiting for it. MongoDB has no such option.
 const SKIP_LOCKED: Field = may("skipLocked", StrictBool);
-/// A skipped document may match. The upsert would then insert a second one.
+/// An upsert cannot skip locked documents: if the skipped one matches, the upsert would insert a second document.
 const NO_LOCKED_UPSERT: Conflict = Conflict::All(
     &[True("skipLocked"), True("upsert")],
     Kind::FailedToParse,
@@ -392,7 +392,7 @@ pub const SHARD_COLLECTION_COMMAND: Fields = &[
 /// recipient without enough free space is an error.
 const CHANGING: &[Field] = &[may("commitTimeoutMS", Integer), may("checkSpace", Bool).or_true()];
 const RESHARDING: &[Field] = &[may("zones", Array), may("forceRedistribution", Bool)];
-/// How MongoDB samples, places and waits. They have no effect.
+/// Options for how MongoDB samples, places and waits. They have no effect here.
 const RESHARDING_OF_MONGODB: &[Field] =
     &[may("demoMode", Bool), may("relaxed", Bool), may("numSamplesPerChunk", Integer)];
 pub const RESHARD_COLLECTION_COMMAND: Fields = &[
@@ -409,9 +409,9 @@ pub const RESHARD_COLLECTION_COMMAND: Fields = &[
     RESHARDING_OF_MONGODB,
     VERIFYING,
 ];
-/// An error for a collection with another UUID, in MongoDB.
+/// Refused. In MongoDB, a collection with another UUID is an error.
 const COLLECTION_UUID: Field = may("collectionUUID", Any).refused();
-/// The copy is always compared with the original.
+/// No effect: the copy is always compared with the original.
 const VERIFYING: &[Field] = &[may("performVerification", Bool)];
 pub const REFINE_COMMAND: Fields =
     &[&[must("key", Order), may("enforceUniquenessCheck", Bool), COLLECTION_UUID], CHANGING];
@@ -438,7 +438,8 @@ pub const ANALYZER_OPTIONS: Fields = &[&[must("mode", Choice(&["full", "off"])),
 const FORCE_JUMBO: &[Field] = &[may("forceJumbo", Bool)];
 pub const SPLIT_COMMAND: Fields = &[&[may("find", Object), may("middle", Object), may("bounds", Array)]];
 pub const SPLIT_CONFLICTS: &[Conflict] = &[Conflict::OneOf(&["find", "middle", "bounds"])];
-/// A move always waits until its documents are deleted and, as the servers are configured, for standbys.
+/// The options for throttling and waiting have no effect: a move always waits until its documents are deleted and, as the servers are
+/// configured, for standbys.
 pub const MOVE_CHUNK_COMMAND: Fields = &[
     &[
         must("to", String),

@@ -173,8 +173,8 @@ pub fn set_password(name: &str, verifier: &str) -> Result<()> {
     })
 }
 
-/// Refuses to give grants to a role that this transaction creates, if a shard is another database of this server: its session would
-/// wait for the new role, and so for this transaction.
+/// Refuses to give grants to a role that this transaction creates, if a shard is another database of this server: the session at that shard
+/// would wait until this transaction commits the new role, while this transaction waits for the session.
 /// Errors: `OperationNotSupportedInTransaction`.
 pub fn check_grants_of_new(rights: &[Right]) -> Result<()> {
     if grants_of(rights, true).is_none() {
@@ -234,7 +234,7 @@ pub fn grants_of(rights: &[Right], give: bool) -> Option<Json> {
     };
     let (mut read, write) = (of(Level::Read), of(Level::Write));
     if !give {
-        // Taking the right to write takes that to read, too.
+        // Revoking the right to write also revokes the right to read.
         read.extend(write.iter().cloned());
     }
     (!read.is_empty() || !write.is_empty()).then(|| json!({"read": read, "write": write}))

@@ -1,8 +1,8 @@
 //! Insert, update and delete, and batches of them whose operations succeed or fail one by one.
 //!
 //! Each operation of a batch runs in a subtransaction: one that fails changes nothing, and the earlier ones stay. An ordered
-//! batch stops at the first failure. Many documents are inserted at a time; if one is refused, the batch is halved until that
-//! document is alone.
+//! batch stops at the first failure. Many documents are inserted at a time. Shards report which of them have duplicate keys or violate the
+//! validator; after another error, the batch is halved until the refused document is alone.
 
 use super::arguments::Arguments;
 use super::errors::is_of_one_operation;
@@ -90,7 +90,7 @@ pub fn insert_batch(
     let mut failed = batch.failed;
     failed.sort_unstable_by_key(|failed| failed.index);
     if let Some(first) = failed.first().filter(|_| ordered) {
-        // An ordered batch ends at its first failure. Inserted documents come before one that could not be read, so its error is dropped.
+        // An ordered batch ends at its first failure. This one precedes the document that could not be read, if any, whose error is dropped.
         errors.clear();
         storable.truncate(first.index);
     }
@@ -172,7 +172,7 @@ impl BatchInsert<'_> {
     fn insert_valid(&mut self, documents: &[&Storable], start: usize) -> Result<()> {
         let mut invalid = insert::violations(self.namespace, documents)?;
         if invalid.is_empty() {
-            // The validator has changed, or depends on the time.
+            // No document violates the validator any more: it has changed, or depends on the time.
             return self.insert_halves(documents, start);
         }
         if self.ordered {

@@ -6,13 +6,13 @@ rows! {
     /// The state of the balancer. Times are text.
     #[derive(Default)]
     BalancerState from "balancer_state" {
-        /// its present action
+        /// what the balancer is doing
         action: Option<String>,
         /// when its last round ended
         last_round: Option<String> = "last_round_at::pg_catalog.text",
         last_error: Option<String>,
         last_error_at: Option<String> = "last_error_at::pg_catalog.text",
-        /// the shards and collections that the balancer leaves alone for a while after an error, with the error of each: an array
+        /// an array of the shards and collections for which the balancer backs off after an error, each with its error
         resting: Json = "resting::pg_catalog.text",
     }
 }
@@ -21,13 +21,13 @@ statements! {
     /// The state; None if the balancer has never worked.
     pub fn find() -> Option<BalancerState> { select "" }
 
-    /// Sets its present action.
+    /// Sets what the balancer is doing.
     pub fn set_action(action: &str) {
         run "INSERT INTO docshard_catalog.balancer_state (action) VALUES ($1) \
              ON CONFLICT (one) DO UPDATE SET action = excluded.action"
     }
 
-    /// Records the end of a round, and what the balancer leaves alone. `well`: removes the last error. Nothing is written if the round was
+    /// Records the end of a round, and for what the balancer backs off. `well`: removes the last error. Nothing is written if the round was
     /// not `busy`, nothing has changed, and the last write is less than a minute old. A last write in the future, after the clock was set
     /// back, counts as old.
     pub fn set_round(busy: bool, resting: &Json, well: bool) {

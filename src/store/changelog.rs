@@ -15,7 +15,7 @@ statements! {
                WHERE at < pg_catalog.now() - pg_catalog.make_interval(days => $1) ORDER BY id LIMIT $2)"
     }
 
-    /// True if, at this version, ranges of a collection were given back to a shard that still had their documents.
+    /// True if, at this version of the collection, ranges were given back to a shard that still had their documents.
     pub fn has_returned(namespace: &str, version: i64) -> bool {
         run "SELECT FROM docshard_catalog.changelog WHERE what = 'adoptShard.returned' AND namespace = $1 \
                AND details ->> 'version' = $2::text LIMIT 1"

@@ -49,7 +49,7 @@ pub fn read_all(collection: i32) -> Result<impl Iterator<Item = Result<Chunk>>> 
 statements! {
     /// At most `limit` chunks of a collection whose bounds or owner have changed after a revision, in the active snapshot.
     pub fn read_changed(collection: i32, revision: i64, limit: usize) -> Vec<Chunk> {
-        // In the order of an index, so that the planner does not choose to read all chunks.
+        // ORDER BY an indexed column, so that the planner scans that index and does not read all chunks.
         select_active format!("WHERE collection_id = $1 AND revision > $2 ORDER BY revision LIMIT {limit}"),
             [collection, revision]
     }
@@ -120,7 +120,7 @@ statements! {
         )
     }
 
-    /// Gives the chunks between two bounds that one shard owns to another one; returns the number of these chunks.
+    /// Changes the owner of the chunks between two bounds that the shard `from` owns to `to`; returns their number.
     pub fn set_owner(collection: i32, range: (&[u8], &[u8]), from: ShardId, to: ShardId, version: i64) -> u64 {
         run format!(
             "UPDATE docshard_catalog.chunks SET shard_id = $6, version = $7, revision = {NEXT_REVISION} \

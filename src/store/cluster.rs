@@ -65,15 +65,15 @@ statements! {
              AND attname = 'keeps_order' AND NOT attisdropped"
     }
 
-    /// Makes documents keep the order of their fields from now on. Does nothing while a move or a change of a layout runs, as it has begun
-    /// without that order.
+    /// Makes documents keep the order of their fields from now on. Does nothing while a move or a change of a layout runs, because it began
+    /// before documents had an order.
     pub fn keep_order() {
         run "UPDATE docshard_catalog.cluster SET keeps_order = true WHERE NOT keeps_order \
              AND NOT EXISTS (SELECT FROM docshard_catalog.migrations WHERE state = 'running') \
              AND NOT EXISTS (SELECT FROM docshard_catalog.resharding WHERE state = 'running')"
     }
 
-    /// Sets the router, unless another router is set and the cluster has shards.
+    /// Sets the router, unless one is set and the cluster has shards on other nodes.
     pub fn set_first_router(router: &str) {
         run "UPDATE docshard_catalog.cluster SET router = $1, copy = NULL \
              WHERE (router IS DISTINCT FROM $1 OR copy IS NOT NULL) \

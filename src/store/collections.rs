@@ -99,20 +99,23 @@ macro_rules! is_no_copy {
 pub const COUNT: &str = "SELECT pg_catalog.count(*) FROM docshard_catalog.collections";
 
 /// Advances a collection's version and returns it. No other change of ownership has this version, not even one that another server has
-/// decided and this one lacks: each timeline begins with greater versions, and as two servers may have the same timeline, the step is random.
+/// decided and this server has lost: each timeline begins with greater versions than the one before, and the step is random, because two
+/// servers may be promoted to the same timeline.
 /// Errors: `NamespaceNotFound`.
 pub fn next_version(id: i32) -> Result<i64> {
     let after = (wal::timeline() - 1).clamp(0, LAST_TIMELINE) << 32;
     advance_version(id, after)?.ok_or_else(|| error!(Kind::NamespaceNotFound, "the collection was dropped"))
 }
 
-/// The last timeline that begins with versions of its own, so that they stay far below the limit of a version.
+/// Later timelines begin with the same versions as this one, so that versions stay far below the largest bigint.
 const LAST_TIMELINE: i64 = 1 << 24;
 
-/// A shard whose version is so much greater than the catalog's is damaged, or lies: it would take hundreds of millions of moves.
+/// The most by which a shard's version may exceed the catalog's. A greater difference would take hundreds of millions of moves: the shard is
+/// damaged or malicious.
 const FARTHEST: i64 = 1 << 52;
 
-/// Makes the last version that was assigned at least this one, which a shard reports as assigned by another router.
+/// Raises the collection's last assigned version to at least `version`, which a shard reports and another router has assigned.
+/// Errors: `OperationFailed` if it exceeds the catalog's by more than [`FARTHEST`].
 pub fn raise_version(id: i32, version: i64) -> Result<()> {
     if set_least_version(id, version, FARTHEST)? > 0 {
         return Ok(());
@@ -284,7 +287,7 @@ statements! {
         run "UPDATE docshard_catalog.collections SET sampled_every_us = $2 WHERE id = $1"
     }
 
-    /// True if statements of any collection are sampled; none are before the extension is updated.
+    /// True if statements of any collection are sampled; false before the extension is updated, when the column does not exist.
     pub fn any_is_sampled() -> bool {
         run "SELECT FROM docshard_catalog.collections WHERE to_jsonb(collections) ->> 'sampled_every_us' IS NOT NULL LIMIT 1"
     }

@@ -101,15 +101,16 @@ statements! {
             [shard, position.timeline, position.counter]
     }
 
-    /// As [`set_position`], if the shard's position is `known`; else false. The row is locked, so no other session changes it.
+    /// Like [`set_position`], but only if the shard's position is `known`; else returns false. The updated row stays locked until the
+    /// transaction ends.
     pub fn replace_position(shard: ShardId, known: Position, position: Position) -> bool {
         run "UPDATE docshard_catalog.contacts SET timeline = $4, counter = $5, at = pg_catalog.clock_timestamp(), trouble = NULL, \
              is_ahead = false WHERE shard_id = $1 AND timeline = $2 AND counter = $3",
             [shard, known.timeline, known.counter, position.timeline, position.counter]
     }
 
-    /// Sets why a shard is refused, and whether because it is ahead of this catalog; false if a reason is set already, or its position is no
-    /// longer `known`.
+    /// Sets why a shard is refused, and whether the reason is that the shard is ahead of this catalog. False if a reason is set already, or if
+    /// the shard's position is no longer `known`.
     pub fn set_trouble(shard: ShardId, known: Position, trouble: &str, is_ahead: bool) -> bool {
         run "UPDATE docshard_catalog.contacts SET trouble = $4, is_ahead = $5 \
              WHERE shard_id = $1 AND timeline = $2 AND counter = $3 AND trouble IS NULL",

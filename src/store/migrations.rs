@@ -41,7 +41,7 @@ rows! {
         bytes: i64,
     }
 
-    /// A move that is decided but not yet in the map: the columns of [`Migration`].
+    /// A move that is decided but not yet in the map. The fields without a comment are those of [`Migration`].
     Decided from "migrations" {
         id: i64,
         token: i64,
@@ -165,7 +165,7 @@ statements! {
     /// True if there is a move of that number.
     pub fn exists(id: i64) -> bool { run "SELECT FROM docshard_catalog.migrations WHERE id = $1" }
 
-    /// True if a process of this server, since its start, has inserted the move. That is not known before the extension is updated.
+    /// True if this server has inserted the move since it was started. False before the extension is updated, when the column does not exist.
     pub fn is_of_this_server(id: i64) -> bool {
         run "SELECT FROM docshard_catalog.migrations WHERE id = $1 AND (to_jsonb(migrations) ->> 'server_started_at')::pg_catalog.timestamptz \
              = pg_catalog.pg_postmaster_start_time()"
@@ -268,7 +268,7 @@ statements! {
         ), [id, from.name(), to.name()]
     }
 
-    /// Ends a decided move that cannot be completed, because a shard or its part is lost. The donor keeps the range.
+    /// Ends a decided move that cannot be completed, because a shard, or its part of the move, is lost. The donor keeps the range.
     pub fn give_up(id: i64, why: &str) {
         run format!(
             "UPDATE docshard_catalog.migrations SET state = 'done', step = 'done', outcome = 'aborted', {}, \

@@ -44,12 +44,12 @@ use docshard_core::sql::record::Value;
 use pgrx::pg_sys::Oid;
 use std::ffi::CStr;
 
-/// How many numbers of each kind are left out for a failover.
+/// How many numbers of each table are left out for a failover.
 const LOST_NUMBERS: i64 = 65_536;
 
-/// After failovers, leaves out the numbers that former servers may have assigned in commits that this one has not received: shards may
-/// have tables and indexes of these numbers. Two servers may have been promoted to the same timeline, so a random number of them is left out
-/// besides. The keeper calls it before it lets anyone assign a number.
+/// After failovers, leaves out the numbers that former servers may have assigned in commits that this server has not received: shards may
+/// have tables and indexes of these numbers. Two servers may have been promoted to the same timeline, so each also leaves out a random
+/// number of further numbers. The keeper calls this function before it lets anyone assign a number.
 pub fn leave_out_lost_numbers() -> Result<()> {
     let timeline = wal::timeline();
     // A catalog of a release before 0.4.0 has no timeline.
@@ -108,7 +108,7 @@ statements! {
     }
 }
 
-/// Numbers the next moves from `first`. It takes effect only if the transaction commits, whereas `setval` would take effect at once.
+/// Numbers the next moves from `first`. ALTER SEQUENCE is transactional, whereas `setval` would take effect even after a rollback.
 pub fn number_moves_from(first: i64) -> Result<()> {
     let (sequence, first) = (sequence_of("migrations")?.unwrap_or_default(), first.max(1));
     drop_guard::unguarded(|| spi::run_script(&format!("ALTER SEQUENCE {sequence} RESTART WITH {first}")))

@@ -29,7 +29,7 @@ rows! {
         state: State,
         /// the decision; it stays when the change is done
         outcome: State = "outcome",
-        /// a process of this server, since its start, has begun it
+        /// this server has begun the change since it was started
         began_here: bool = "(server_started_at = pg_catalog.pg_postmaster_start_time())",
     }
 
@@ -142,7 +142,8 @@ pub fn read_running_of(collection: i32) -> Result<Option<Resharding>> {
     if is_there() { of_collection(collection) } else { Ok(None) }
 }
 
-/// True if another server has begun a running change of this collection, so that the catalog may lack the decision; in the active snapshot.
+/// True if a running change of this collection was not begun by this server since it was started, as the present router: so the catalog may
+/// lack the decision. In the active snapshot.
 pub fn read_is_undecided(collection: i32) -> Result<bool> {
     match read_running_of(collection)? {
         Some(change) if change.collection == collection => Ok(!change.is_of_router(cluster::read_coordinator()?.epoch)),
@@ -151,7 +152,7 @@ pub fn read_is_undecided(collection: i32) -> Result<bool> {
 }
 
 impl Resharding {
-    /// True if a process of this server, as the router, has begun the change, so that the catalog shows whether it is decided.
+    /// True if this server has begun the change since it was started, as the present router: then the catalog shows whether it is decided.
     ///
     /// # Errors
     /// `NotYetInitialized`.
@@ -159,7 +160,7 @@ impl Resharding {
         Ok(self.is_of_router(cluster::coordinator()?.epoch))
     }
 
-    /// The number tells the router: in a dump that was restored on the same server it is an earlier one.
+    /// The change's number shows by which router it was begun: a dump that was restored on the same server has changes of an earlier router.
     fn is_of_router(&self, epoch: i64) -> bool {
         self.began_here && is_move_of(epoch, self.id)
     }

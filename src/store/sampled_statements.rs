@@ -1,7 +1,7 @@
 //! `docshard_catalog.sampled_statements`: some of the statements of collections, for advice on their shard keys.
 //!
-//! When a collection gets another layout, and so another number, its rows get that number afterwards, step by step: see [`hand_over`].
-//! Writers wait for the change itself, so it must not take longer because of samples.
+//! When a collection gets another layout, and so another number, its rows get that number afterwards, in batches: see [`hand_over`].
+//! They do not get it in the change itself, for which writers wait.
 //!
 //! A row has no foreign key to its collection, because an insertion would then wait for transactions that have locked the collection's
 //! metadata. Rows of dropped collections are deleted like old ones.
@@ -39,7 +39,8 @@ pub fn delete_excess(most: i64, limit: i64) -> Result<u64> {
     if is_there() { delete_beyond(most, limit) } else { Ok(0) }
 }
 
-/// Gives at most `limit` statements of collections with another layout to the collections that have replaced them; returns their number.
+/// Assigns at most `limit` statements of collections that a change of layout has replaced to their replacements; returns the number of these
+/// statements.
 pub fn hand_over(limit: i64) -> Result<u64> {
     if is_there() { replace_numbers(limit) } else { Ok(0) }
 }

@@ -14,7 +14,7 @@ statements! {
     /// True if a shard belongs to the zone.
     pub fn exists(zone: &str) -> bool { run "SELECT FROM docshard_catalog.zones WHERE zone = $1 LIMIT 1" }
 
-    /// The zones that have ranges, or all zones if `also_others`, that have no other shard than this one that is not draining.
+    /// The zones of a shard in which all other shards are draining, or which have no other shard: those with ranges, or, if `also_others`, all.
     pub fn depending_on(shard: ShardId, also_others: bool) -> Vec<String> {
         run "SELECT z.zone FROM docshard_catalog.zones z \
              WHERE z.shard_id = $1 AND ($2 OR EXISTS (SELECT FROM docshard_catalog.zone_ranges r WHERE r.zone = z.zone)) \

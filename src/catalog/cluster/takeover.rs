@@ -200,8 +200,8 @@ fn reach_all(options: &TakeOver, cluster: i64) -> Result<(Vec<Reached>, Unreacha
         let opened = open(&shard, server, options.login(&shard.name))?;
         match opened.and_then(|(session, refuses)| reach(&shard, session, refuses, cluster)) {
             Ok(found) => reached.push(found),
-            // Cancels and timeouts of the caller are no such errors. A refused login does not prevent the take-over: add_shard can repair the
-            // login afterwards, but only on the router.
+            // A cancel or a timeout of the caller is raised, and does not reach this branch. A refused login does not prevent the take-over:
+            // add_shard can repair the login afterwards, but only on the router.
             Err(error) => {
                 is_password |= is_refused(&error);
                 unreachable.push((shard.name.clone(), error.into_message(), shard.id));

@@ -5,8 +5,8 @@
 //! documents and has no privileges of its own: a role that reads it needs the right to read the collection.
 //!
 //! INVARIANT: a chain of views has no cycle and at most [`MAX_DEPTH`] views, which have the same collation. Changes of views check
-//! this under a lock; [`resolve`] checks it again. A view and a collection never have the same name: both are created under
-//! [`lock_name`].
+//! this under a lock; [`resolve`] does not rely on it, but limits the length of the chain and compares the collations itself. A view and a
+//! collection never have the same name: both are created under [`lock_name`].
 
 use super::{databases, namespace};
 use crate::catalog::cluster::identity::check_may_change;

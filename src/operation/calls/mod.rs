@@ -1,10 +1,10 @@
-//! Calls of SQL functions: checks their options, makes requests of their arguments, and makes the documents that MongoDB's drivers
-//! return of the results.
+//! Implements the SQL functions for documents: checks options, turns the arguments into requests, and turns the results into the documents
+//! that MongoDB's drivers return.
 //!
 //! * [`reads`], [`writes`]: the functions for documents. `api` declares them; each of them calls the function of the same name here.
 //!
-//! A call whose options are empty and whose filter is a document's key takes the fast path of [`crate::router::by_key`]. `sole` says that
-//! the call is the client's whole transaction ([`crate::pg::client::sole_call`]).
+//! `find_one`, `update_one` and `delete_one` take the fast path of [`crate::router::by_key`] if their options are empty and the filter is a
+//! document's key. `sole` says that the call is the client's whole transaction ([`crate::pg::client::sole_call`]).
 
 pub mod reads;
 pub mod writes;

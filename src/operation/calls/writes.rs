@@ -87,7 +87,7 @@ pub fn insert_select(ns: &str, query: &str) -> Result<RawJsonb> {
     keeping_names(|| {
         namespace::split(ns)?;
         let snapshot = ActiveSnapshot::of_statement();
-        // The cast makes sure that the column is jsonb.
+        // The cast makes a column of another type than jsonb an error, or converts it.
         let query = query.trim_end().trim_end_matches(';');
         let documents = format!("SELECT documents.doc::pg_catalog.jsonb FROM (\n{query}\n) AS documents (doc)");
         let mut rows = spi::cursor::Cursor::open(&documents, &[])?;
@@ -228,7 +228,7 @@ pub fn find_one_and_delete(ns: &str, filter: &Json, options: &Json) -> Result<Op
     find_one_and(&table::FIND_ONE_AND_DELETE, ns, filter, None, options)
 }
 
-/// If `update` is None, the document is deleted.
+/// Updates or, if `update` is None, deletes one document, and returns it.
 fn find_one_and(
     operation: &'static Operation,
     ns: &str,
