@@ -23,7 +23,8 @@ pub struct FindAndModify<'a> {
 }
 
 impl<'a> FindAndModify<'a> {
-    /// Reads the options. Drivers say `returnDocument` where the command and the shell have the flag `new` or `returnNewDocument`.
+    /// Reads the options. The new document is requested by `returnDocument: "after"`, or by the flag `new`, which the shell calls
+    /// `returnNewDocument`.
     pub fn of(
         filter: Specification<'a>,
         update: Option<(Specification<'a>, Style)>,

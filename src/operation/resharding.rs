@@ -256,7 +256,7 @@ pub fn abort(ns: &str, command: Option<&str>) -> Result<Json> {
     Err(error!(Kind::ReshardCollectionCommitted, "{} of {ns} has been decided", change.command))
 }
 
-/// Lets the change of a collection's layout block writers for as long as the decision takes. If another server has begun the change, and so may
+/// Lets the change of a collection's layout block writers for as long as the decision takes. If another server has begun the change, and may
 /// have decided it, confirms to recovery that the change is to be completed. `command`: see [`running`].
 pub fn commit(ns: &str, command: Option<&str>) -> Result<Json> {
     let change = running(ns, command)?;

@@ -7,8 +7,8 @@
 //! `$merge` with `whenNotMatched: "insert"` first tries to insert the documents of a batch together. Then it updates together, by key or by
 //! the unique index of `on`, the targets of those that were not inserted: their keys exist in the collection, or occur earlier in the
 //! batch. Two kinds of documents are written one by one: those whose target another client has changed or deleted meanwhile; and all
-//! documents, if the pipeline of `whenMatched` can change a field of `on` (other than shard key and `_id`), because then a document may match
-//! the updated target of another one.
+//! documents, if the pipeline of `whenMatched` can change a field of `on`, because then a document may match the updated target of another
+//! one. The latter is impossible if `on` is the shard key with `_id`, which an update cannot change.
 
 use crate::catalog::cache;
 use crate::catalog::collections::grants::{self, Level};

@@ -87,7 +87,7 @@ pub fn insert_select(ns: &str, query: &str) -> Result<RawJsonb> {
     keeping_names(|| {
         namespace::split(ns)?;
         let snapshot = ActiveSnapshot::of_statement();
-        // The cast makes a column of another type than jsonb an error, or converts it.
+        // The cast makes sure that the column is jsonb.
         let query = query.trim_end().trim_end_matches(';');
         let documents = format!("SELECT documents.doc::pg_catalog.jsonb FROM (\n{query}\n) AS documents (doc)");
         let mut rows = spi::cursor::Cursor::open(&documents, &[])?;
