@@ -1,5 +1,5 @@
-//! Read concern, write concern and read preference of a request. They have no effect: a commit is PostgreSQL's. But they are
-//! checked as MongoDB checks them, so that a mistake in a request is reported.
+//! Read concern, write concern and read preference of a request. They have no effect, because PostgreSQL's settings decide about isolation
+//! and durability. But they are checked as MongoDB checks them, so that a mistake in a request is reported.
 
 use super::arguments::{Arguments, Fields, Form, Type, may, number};
 use crate::pg::error::Result;

@@ -1,7 +1,7 @@
 //! All operations, as data: the SQL function, its options, and which options exclude one another.
 //!
-//! The option documents of functions, the operations of `bulk_write` and the fields of commands are groups of the same fields. A
-//! name that only one of them has, or spells differently, is in a group of its own.
+//! The option documents of functions, the operations of `bulk_write` and the fields of commands are composed of the same groups of fields.
+//! A field that only one of them has, or that it spells differently, is in a group of its own.
 
 use super::arguments::Type::{
     self, Any, Array, Bool, Choice, Count, Document, Integer, Object, Order, Secret, StrictBool, String, StringOrObject,
@@ -205,7 +205,7 @@ pub const FIND_AND_MODIFY_CONFLICTS: &[Conflict] = &[
         "Cannot specify arrayFilters and remove=true",
     ),
 ];
-/// A hint of a wrong type is refused later, when it is read: with another code than in other commands.
+/// `hint` may have any type here: a wrong type is refused later, with another error code than in other commands.
 pub const FIND_AND_MODIFY_COMMAND: Fields = &[FIND_AND_MODIFY_FIELDS, &[BYPASS, may("hint", Any), COLLATION], LET];
 
 // Collections and indexes.
@@ -289,7 +289,7 @@ const NO_VALIDATED_VIEW: [Conflict; 3] = [
     ),
 ];
 
-/// Options by which MongoDB changes a collection, and docshard does not. Views have none of them.
+/// Options of MongoDB's collMod that docshard refuses. MongoDB refuses them for a view.
 pub const OF_COLLECTIONS: &[Field] = &[
     may("expireAfterSeconds", Any),
     may("timeseries", Object),
@@ -336,8 +336,8 @@ const INDEXED: &[Field] = &[
 ];
 pub const CREATE_INDEXES_COMMAND: Fields =
     &[&[must("indexes", Array), may("commitQuorum", Any), may("ignoreUnknownIndexOptions", Bool)]];
-/// The fields of an element of `indexes`. Options of unsupported kinds of indexes are accepted here, as the parser of the keys
-/// refuses the kind.
+/// The fields of an element of `indexes`. Options of unsupported kinds of indexes are accepted here, because the parser of the keys refuses
+/// these kinds.
 pub const INDEX_ELEMENT: Fields = &[
     KEY,
     INDEX,

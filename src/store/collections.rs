@@ -115,7 +115,7 @@ const LAST_TIMELINE: i64 = 1 << 24;
 const FARTHEST: i64 = 1 << 52;
 
 /// Raises the collection's last assigned version to at least `version`, which a shard reports and another router has assigned.
-/// Errors: `OperationFailed` if it exceeds the catalog's by more than [`FARTHEST`].
+/// Errors: `OperationFailed` if `version` exceeds the catalog's by more than [`FARTHEST`].
 pub fn raise_version(id: i32, version: i64) -> Result<()> {
     if set_least_version(id, version, FARTHEST)? > 0 {
         return Ok(());

@@ -159,7 +159,8 @@ fn no_answer() -> Error {
     error!(Kind::HostUnreachable, "the shard does not report its position")
 }
 
-/// Refuses a shard by its reported identity, as the handshake of a reader does. `known` is its position before it was asked.
+/// Refuses a shard by its reported identity, as the handshake of a reader does. `known` is the position that was recorded before the shard
+/// was asked.
 /// Errors: `HostUnreachable` for an old copy.
 pub(super) fn check(shard: &str, known: Position, found: Option<&str>) -> Result<()> {
     let found = found.ok_or_else(no_answer)?.parse::<Donor>()?;
@@ -289,7 +290,7 @@ pub fn start_advancing(session: &mut Session, shard: ShardId, counter: i64) -> R
 }
 
 /// Records the counter that a shard has committed.
-/// Errors: `HostUnreachable` if it has not.
+/// Errors: `HostUnreachable` if the shard has not advanced its counter.
 pub fn note_advanced(shard: &Shard, counter: i64, rows: &[RemoteRow]) -> Result<()> {
     let identities = AdvanceCounter::decode(rows)?;
     let identity = identities.first().ok_or_else(|| {

@@ -27,8 +27,8 @@ use pgrx::pg_sys::Oid;
 use std::cell::Cell;
 
 thread_local! {
-    /// The statement in which the extension was found to be droppable. While its objects are dropped one by one, its tables can no
-    /// longer be read.
+    /// The statement in which the extension was found to be droppable. The drops of its objects in this statement are not checked: meanwhile
+    /// its tables can no longer be read.
     static PASSED: Cell<Option<(u32, i64)>> = const { Cell::new(None) };
 }
 
@@ -153,7 +153,7 @@ fn refuse(message: String) -> Error {
     Error::new(Kind::IllegalOperation, message).with_sqlstate(sqlstate::DEPENDENT_OBJECTS_STILL_EXIST)
 }
 
-/// True for the name that REINDEX CONCURRENTLY gives a new or old index; a cancelled one leaves it.
+/// True for the name that REINDEX CONCURRENTLY gives a new or old index, and that an index keeps if the command is cancelled.
 fn is_left_by_reindex(index: &str) -> bool {
     let name = index.trim_end_matches(|c: char| c.is_ascii_digit());
     name.ends_with("_ccnew") || name.ends_with("_ccold")
@@ -175,7 +175,7 @@ fn judge_table(relation: &Relation, what: impl FnOnce() -> String, hint: &str) -
 /// Called by event triggers. `phase`:
 /// * `load` only loads the library.
 /// * `begin`: a statement begins that may change tables.
-/// * `end`: it has ended; `end of all`: it may also have changed other objects of the extension, or servers.
+/// * `end`: such a statement has ended; `end of all`: a statement has ended that may also have changed other objects of the extension, or servers.
 /// * `merge`: rows of a dump would be added to those of another cluster. Ends the session, because psql and pg_restore continue with
 ///   the rest of a dump after an error.
 ///

@@ -326,8 +326,8 @@ fn store_zones(namespace: &str, key: &KeyPattern, ranges: &[ZoneRange]) -> Resul
     })
 }
 
-/// Deletes a copy that has not become the collection from the catalog. Shards have dropped their tables of it. `drop_own`: the router's own
-/// table is dropped, too.
+/// Deletes from the catalog a copy that has not become the collection. The shards have already dropped their tables of the copy. `drop_own`:
+/// the router's own table is dropped here.
 pub fn forget_copy(id: i32, name: &str, drop_own: bool) -> Result<()> {
     if collections::lock_id(id)?.is_none() || collections::namespace(id)?.as_deref() != Some(name) {
         return Ok(());

@@ -151,9 +151,9 @@ pub fn home_of_one_chunk(database: &str, usable: &[Rc<Shard>]) -> Result<ShardId
     Ok(store::shards::emptiest()?.unwrap_or(primary))
 }
 
-/// Creates an empty sharded collection. If its key is hashed, it has chunks on every shard; if it has zones, on the zones' shards;
-/// otherwise it has one chunk, see [`home_of_one_chunk`]. It gets the collation, validation and indexes of `former`, the empty collection that
-/// it replaces.
+/// Creates an empty sharded collection. If the first field of its key is hashed, it has chunks on every shard; if it has zones, on the zones'
+/// shards; otherwise it has one chunk, see [`home_of_one_chunk`]. It gets the collation, validation and indexes of `former`, the empty
+/// collection that it replaces.
 fn shard_new(
     name: &str,
     database: &str,
@@ -193,7 +193,8 @@ fn shard_new(
     Ok(id)
 }
 
-/// Shards a collection that has documents: they stay on its current shard, and it is split there. Returns false if it is empty.
+/// Shards a collection that has documents. These stay on the collection's shard, which owns all chunks at first. Returns false if the
+/// collection is empty.
 fn shard_existing(
     collection: &Collection,
     pattern: &KeyPattern,
@@ -289,7 +290,7 @@ fn has_index(collection: &Collection, pattern: &KeyPattern, options: &ShardOptio
     Ok(found.is_some())
 }
 
-/// Like [`has_index`], for an empty collection. If it returns false, no index has the name of the shard key's own index.
+/// Like [`has_index`], for a collection whose tables are created anew. False also means that the name of the shard key's own index is free.
 /// Errors: those of [`has_index`]; `IndexKeySpecsConflict`.
 pub(super) fn has_index_or_place(
     collection: &Collection,

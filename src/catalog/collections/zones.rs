@@ -57,8 +57,8 @@ pub fn remove_shard(shard: &str, zone: &str) -> Result<()> {
     Ok(())
 }
 
-/// Refuses to remove a shard from `zone` (None: from all its zones) if it is the zone's last shard that is not draining, and the zone has
-/// ranges, or may get some by a running change of layout.
+/// Refuses to remove a shard from `zone` (None: from all its zones) if all other shards of the zone are draining, or there are none, and the
+/// zone has ranges, or may get some by a running change of layout.
 /// Errors: `ZoneStillInUse`.
 pub fn refuse_last(shard: &Shard, zone: Option<&str>) -> Result<()> {
     let may_get_ranges = resharding::running()?.iter().any(|change| change.command == "reshardCollection");
