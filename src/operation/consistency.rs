@@ -14,8 +14,8 @@ pub use docshard_core::routing::consistency::Finding;
 /// Checks a collection, a database (a name without a dot), or all.
 ///
 /// # Errors
-/// `NamespaceNotFound`, `InvalidNamespace`, `CommandNotSupportedOnView`; `OperationNotSupportedInTransaction` under REPEATABLE READ, which
-/// shows the catalog as it was.
+/// `NamespaceNotFound`, `InvalidNamespace`, `CommandNotSupportedOnView`; `OperationNotSupportedInTransaction` under REPEATABLE READ, whose
+/// snapshot may be older than the shards' answers.
 pub fn check(ns: Option<&str>, options: &Arguments<'_>) -> Result<Vec<Finding>> {
     check_router()?;
     let scope = match ns {

@@ -58,7 +58,8 @@ fn commit_timeout(options: &Arguments<'_>) -> Result<u64> {
     }
 }
 
-/// Changes the layout, and waits for it. What depends on more than the collection's number and shard key is checked when the change begins.
+/// Changes the layout, and waits for it. The caller's checks depend on the collection's number and shard key only: the change is refused if
+/// these are different when it begins.
 fn change(of: &Collection, command: &str, target: Target, options: &Arguments<'_>) -> Result<Json> {
     if !matches!(target, Target::Same) {
         refuse_foreign_documents(&of.namespace)?;

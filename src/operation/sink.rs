@@ -4,9 +4,9 @@
 //! snapshot in which they began, so a pipeline may write the collection that it reads. `$out` first reads all documents, into a
 //! temporary file if memory is short, then deletes the old documents and inserts the new ones.
 //!
-//! `$merge` with `whenNotMatched: "insert"` first tries to insert the documents of a batch together. Then it updates together, by key or by
-//! the unique index of `on`, the targets of those that were not inserted: their keys exist in the collection, or occur earlier in the
-//! batch. Two kinds of documents are written one by one: those whose target another client has changed or deleted meanwhile; and all
+//! `$merge` with `whenNotMatched: "insert"` first tries to insert the documents of a batch together. Documents whose keys exist in the
+//! collection, or occur earlier in the batch, are not inserted. Their targets are then updated together, by key or by the unique index of
+//! `on`. Two kinds of documents are written one by one: those whose target another client has changed or deleted meanwhile; and all
 //! documents, if the pipeline of `whenMatched` can change a field of `on`, because then a document may match the updated target of another
 //! one. The latter is impossible if `on` is the shard key with `_id`, which an update cannot change.
 
@@ -154,7 +154,7 @@ struct Item {
     new: Storable,
     /// the pipeline's document, if it has no `_id`
     given: Option<Vec<u8>>,
-    /// finds the target: the document that it matches
+    /// the filter that matches the target
     filter: Json,
     /// the values at `on`; equal for documents with the same target
     key: Vec<u8>,
@@ -256,8 +256,8 @@ impl<'p> Merge<'p> {
         Ok(())
     }
 
-    /// Writes a document that was not inserted, as its key was taken, and whose target was not found: the document that had the key is
-    /// gone, or does not match.
+    /// Writes a document that was not inserted because its key existed, and whose target was not found afterwards: the document with that key
+    /// has been deleted, or does not match.
     fn change_or_insert(&self, item: &Item) -> Result<()> {
         let update = self.update(item)?;
         let mut attempts = 0;

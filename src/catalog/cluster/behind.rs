@@ -160,7 +160,7 @@ impl Suspicion {
 }
 
 /// True if the collection is still in the catalog. A drop or a change of layout is committed in the catalog, then at the shards, and only
-/// then are the sessions' caches invalidated. So a session may see the change at a shard while its cache is old.
+/// then are the sessions' caches invalidated. So a shard may already lack the table of a collection that is still in this session's cache.
 fn is_in_catalog(collection: &Collection) -> Result<bool> {
     user::as_extension_owner(|| {
         let _snapshot = ActiveSnapshot::latest();
@@ -285,8 +285,8 @@ pub fn check_may_create(shard: &str, collection: &Collection) -> Result<()> {
     .with_hint(hint))
 }
 
-/// Refuses to complete a change of a collection's layout while tables that the catalog does not know may be those of a later change. The shards
-/// `lost` are being removed.
+/// Refuses to complete a change of a collection's layout while shards may have tables of a later change that the catalog does not know. The
+/// shards `lost` are being removed, so they may be silent.
 /// Errors: `OperationFailed`.
 pub fn check_may_be_last(collection: i32, namespace: &str, lost: &[ShardId]) -> Result<()> {
     let Unknown { tables, silent } = unknown_tables(collection, lost)?;

@@ -122,8 +122,8 @@ fn violated_relation(collection: i32, message: &str) -> &str {
     known.or_else(|| message.split('"').nth(1)).unwrap_or_default()
 }
 
-/// Reads the last encoded key in PostgreSQL's DETAIL. For the primary key this is `_id`; a unique index has only one key. None if DETAIL
-/// has no keys: PostgreSQL leaves them out if the user may not read the columns.
+/// Reads the last encoded key in PostgreSQL's DETAIL. For the primary key, which is on shard key and `_id`, this is `_id`; a unique secondary
+/// index has only one column. None if DETAIL has no keys: PostgreSQL omits them if the user may not read the columns.
 pub fn last_encoded(error: &Error) -> Option<Vec<u8>> {
     // `Key (…)=(\x…, \x…) already exists.`
     let (_, keys) = error.detail.as_deref()?.rsplit_once(")=(")?;

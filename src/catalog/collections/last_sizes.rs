@@ -1,5 +1,5 @@
-//! The last known number of documents of each collection on each shard, which the worker reads from PostgreSQL's statistics. It is
-//! reported when a shard is removed as lost, and estimates the rows of a foreign table without asking the shards.
+//! The last known number of documents of each collection on each shard, which the worker reads from the shards' statistics. The number is
+//! reported when a shard is removed as lost, and serves to estimate the rows of a foreign table without a query to the shards.
 
 use crate::catalog::cache;
 use crate::catalog::cluster::nodes::read_call_on;

@@ -1,6 +1,6 @@
 //! Renames a collection within its database.
 //!
-//! Its number stays, and with it the tables, chunks and indexes on the shards, so no document moves. Only what depends on the name is
+//! The collection keeps its number, and so its tables, chunks and indexes on the shards: no document moves. Only what depends on the name is
 //! changed: the collection's row, its zone ranges, the rights on its tables, and foreign tables over it.
 
 use super::{foreign_tables, grants, namespace, views, zones};
