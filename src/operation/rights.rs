@@ -7,8 +7,8 @@ use crate::pg::error::Result;
 use crate::pg::security::bypass;
 use crate::pg::security::function::Executable;
 
-/// Checks that the caller may execute the operation's SQL function. For an operation that runs as the caller afterwards, whose privileges on the
-/// collection are checked there.
+/// Checks that the caller may execute the operation's SQL function. For operations that then run as the caller: the caller's privileges on the
+/// collection are checked when they run.
 pub fn check(operation: &Operation) -> Result<()> {
     Executable::find(operation.function).map(|_| ())
 }
