@@ -51,7 +51,7 @@ use std::time::{Duration, Instant};
 /// How long the coordinator of a decided move may take to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Errors that say nothing about the other collections of the shard.
+/// Errors that concern one collection only, so the other collections are adopted nevertheless.
 const OF_ONE_COLLECTION: [Kind; 3] = [Kind::IllegalOperation, Kind::ConflictingOperationInProgress, Kind::LockTimeout];
 
 /// The size of the report from which on further ranges and collections are only counted.
@@ -65,7 +65,7 @@ const MAX_REPORT: usize = 32 * 1024;
 /// collection that could not be: see [`follow::follow`].
 pub(super) fn run(name: &str) -> Result<Json> {
     transaction::run(require_router)?;
-    // `accept` ends the refusal of the shard.
+    // From `accept` on, the router no longer refuses the shard.
     let (shard, mut said) = transaction::run(|| Ok((cache::shard_named(name)?, contacts::accept(name)?)))?;
     recovery::recover()?;
     end_damaged_moves(&shard)?;
@@ -113,7 +113,8 @@ pub(super) fn run(name: &str) -> Result<Json> {
     Ok(said)
 }
 
-/// The collections that the shard has or should have, with their versions there in the catalog.
+/// The collections that the shard has or should have, each with the shard's version in the catalog (None: not placed
+/// there).
 fn namespaces(shard: &Shard, session: &mut ShardSession) -> Result<BTreeMap<String, Option<i64>>> {
     let there = ReadPlacements { collection: None }.call(session)?;
     transaction::run(|| {
@@ -125,7 +126,7 @@ fn namespaces(shard: &Shard, session: &mut ShardSession) -> Result<BTreeMap<Stri
     })
 }
 
-/// Adopts a collection of the shard, whose version there the catalog has as `version`; None if there was nothing to do.
+/// Adopts a collection of the shard; `version` is the shard's version in the catalog. None if there was nothing to do.
 fn adopt_one(shard: &Shard, session: &mut ShardSession, namespace: &str, version: Option<i64>) -> Result<Option<Json>> {
     let found = transaction::run(|| match cache::find(namespace)? {
         Some(collection) => version_at(session, &collection),
@@ -306,7 +307,7 @@ fn adopt(shard: &Shard, session: &mut ShardSession, namespace: &str) -> Result<O
             (changes["from"], changes["to"]) = (found.into(), version.into());
             (changes["removed"], changes["lost"]) = (removed.into(), lost);
         }
-        // A shard at the catalog's version, too, may have lost a change of the validator.
+        // Even a shard at the catalog's version may have lost a change of the validator.
         validation::place_by(locked.id, collection.token, collection.validation.as_deref(), |set| set.call(session))?;
         let is_repaired = repair_indexes(session, &collection, &mut changes)?;
         fault::point("adopt.adopting")?;

@@ -96,8 +96,8 @@ pub(super) fn end_sessions(shard: &mut ShardSession, record: &Record, cluster: i
     Ok(())
 }
 
-/// The outcome of the move that has prepared a transaction at a shard; None if the catalog does not have that move. It may have another one of
-/// that number between other shards.
+/// The outcome of the move that has prepared a transaction at a shard; None if the catalog does not have that move: its
+/// row of that number may be a move between other shards.
 fn outcome_at(id: i64, at: ShardId, gid: &str, cluster: i64) -> Result<Option<Outcome>> {
     if !migrations::exists(id)? {
         return Ok(None);
@@ -198,7 +198,8 @@ fn sweep_shard(shard: &mut ShardSession, at: ShardId, cluster: i64) -> Result<()
         if alive.contains(&id) {
             continue;
         }
-        // Of a move that has ended, a shard has such a transaction again if it was promoted without its last commits.
+        // A shard that was promoted without its last commits may again have the prepared transaction of a move that has
+        // ended.
         let Some(outcome) = transaction::run(|| outcome_at(id, at, gid, cluster))? else {
             // A router that this one has replaced prepared it, or a former server of this one, and may have decided the move: all objects of
             // this move are kept.

@@ -133,8 +133,8 @@ fn copy_and_decide(mut attempt: Attempt, bytes_per_second: u64, may_split: bool)
 
     step("cloning")?;
     let mut copy = Copy::new(attempt, parts)?;
-    // The documents are located again before the hand-over. This first time takes most of the work off that one: it writes their pages into
-    // the WAL. The donor session would otherwise be idle now.
+    // The documents are located again before the hand-over. This first pass makes the second one cheap, because it
+    // already writes their pages into WAL. The donor session would otherwise be idle now.
     copy.attempt.start_locating()?;
     copy.clone_range(bytes_per_second)?;
     fault::point("move.cloned")?;
@@ -147,7 +147,8 @@ fn copy_and_decide(mut attempt: Attempt, bytes_per_second: u64, may_split: bool)
     let (frozen, micros) = loop {
         let mut is_close = copy.catch_up(limit)?;
         if is_close {
-            // With writers excluded, they would wait for a standby that does not keep up. Until it does, the move keeps catching up.
+            // A standby that lags would prolong the exclusion of writers. So until it follows closely, the move only
+            // catches up.
             let quick = standbys::share(limit.unwrap_or(patience)).max(LEAST_SHARE);
             followed = match copy.attempt.await_standbys(Instant::now() + quick)? {
                 Standbys::Lag(lagging) => {

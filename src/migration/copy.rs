@@ -146,7 +146,7 @@ impl Copy {
     fn throttle(&self, began: Instant, bytes_per_second: u64) {
         if bytes_per_second > 0 {
             let due = Duration::from_secs_f64(self.bytes as f64 / bytes_per_second as f64);
-            // A sleep ends when anything sets the latch.
+            // A sleep ends early when the latch is set, hence the loop.
             while let Some(ahead) = due.checked_sub(began.elapsed()).filter(|ahead| ahead.as_millis() > 0) {
                 sleep_ms(i64::try_from(ahead.as_millis()).unwrap_or(i64::MAX));
             }
@@ -193,8 +193,9 @@ impl Copy {
         Ok(())
     }
 
-    /// Reads rows of the log, at most `limit`, with their current documents, and applies them. Returns the rows' numbers and
-    /// true. If the deadline passes, it releases the writers, finishes, and returns false.
+    /// Reads rows of the log, at most `limit`, with their current documents, and applies them. Returns the rows'
+    /// numbers, and whether the deadline was met. If it passes, writers are released, and the round is completed
+    /// nevertheless.
     fn apply_changes(&mut self, limit: Option<usize>, deadline: Option<Instant>) -> Result<(Vec<i64>, bool)> {
         self.batch += 1;
         self.attempt.start_changes(&self.expected_donor, self.batch, limit)?;
@@ -253,7 +254,7 @@ impl Copy {
         let mut pause = 5;
         self.has_numbers = self.attempt.have_numbered_writes()?;
         loop {
-            // Then only the numbered writes from here on must be copied while writers are excluded.
+            // Copied now, so that only later numbered writes must be copied while writers are excluded.
             if self.has_numbers {
                 self.attempt.copy_numbered_writes(None)?;
             }

@@ -5,10 +5,10 @@
 //! documents show which ranges they have now (`core::cluster::ownership`). Only the catalog changes, in one transaction; statements begin
 //! to work when it commits.
 //!
-//! INVARIANT: nothing is decided while documents are not visible. All shards of the cluster must answer; none may have prepared
-//! transactions of moves that this catalog does not have, or servers of shards that it does not know; and writers are excluded from
-//! the collection, for which transactions that other routers have prepared would have to end first. This router holds the locks of all
-//! shards. It is refused where shards contradict each other.
+//! INVARIANT: ranges are assigned only when all documents are visible. All shards of the cluster must answer. None may
+//! have prepared transactions of moves that this catalog does not have, or foreign servers of shards that it does not
+//! know. Writers are excluded from the collection, so transactions that other routers have prepared must have ended.
+//! This router holds the locks of all shards. If shards contradict each other, nothing is changed.
 
 use super::shard::{RECOVERY, ShardSession};
 use super::{names, record};
@@ -168,8 +168,8 @@ pub const HOW_TO_END: &str = "Look for documents of the chunk's range on all sha
      recipient) are prepared, ROLLBACK PREPARED both. If only the recipient's is, and no shard shows the documents, COMMIT PREPARED it; otherwise \
      ROLLBACK PREPARED. Then docshard.accept_shard(name, '{\"adopt\": true}') makes the catalog follow the shards.";
 
-/// The chunks that have another owner now, or several, with their parts.
-/// Errors: `IllegalOperation`, with the ranges in which shards contradict each other.
+/// Returns the chunks that now have another owner or several owners, each with its parts. Errors: `IllegalOperation`,
+/// with the ranges in which shards contradict each other.
 fn find_owners(collection: &Collection, lost: &[ShardId], holders: &mut Placings) -> Result<Vec<(Chunk, Vec<Chunk>)>> {
     let mut ahead: Vec<ShardId> = holders.iter().filter(|(_, holder)| holder.is_ahead).map(|(id, _)| *id).collect();
     require_unsharded(collection, holders, &ahead)?;
@@ -220,7 +220,7 @@ fn find_owners(collection: &Collection, lost: &[ShardId], holders: &mut Placings
     )))
 }
 
-/// The lost router may have sharded the collection, which gives all documents other keys.
+/// Returns an error if the lost router has sharded the collection, which gives all documents other keys.
 fn require_unsharded(collection: &Collection, holders: &mut Placings, ahead: &[ShardId]) -> Result<()> {
     if !collection.key.is_unsharded() {
         return Ok(());

@@ -4,7 +4,8 @@
 //! still has them: a donor that has prepared and not committed rolls back and keeps the range; a recipient that has prepared
 //! commits. Then the remaining ranges of the lost shard are assigned to other shards, empty.
 //!
-//! Changes on the shards of decided moves remain if the caller's transaction fails; the same call then continues from there.
+//! If the caller's transaction fails, what was committed or rolled back on the other shards of decided moves stays so;
+//! the same call then continues from there.
 
 use super::names;
 use super::record::{self, Record};
@@ -55,8 +56,8 @@ pub fn announce(name: &str) -> Result<Json> {
     }))
 }
 
-/// Removes a lost shard. `end_changes`: ends what may depend on what the shard has, before it is removed; its argument is the shard, and
-/// those that are lost with it. `others`: their names and tokens.
+/// Removes a lost shard. `others`: the names and tokens of shards that are lost with it. `end_changes` gets the numbers
+/// of all lost shards, and ends the changes of layout that depend on them; it is called before anything else changes.
 ///
 /// # Errors
 /// Those of [`announce`]; `BadValue` for an invalid token; `ConflictingOperationInProgress`; errors of the other shards.
@@ -138,7 +139,7 @@ fn end_moves(collection: i32, lost: &Shard, gone: &[ShardId]) -> Result<()> {
     for record in record::unfinished()?.into_iter().filter(|record| record.collection == collection) {
         let concerns = record.donor == lost.id || record.recipient == lost.id;
         match record.state {
-            // Another server may have decided it, so it ends as a decided one.
+            // Another server may have decided the move, so it ends like a decided one.
             State::Running if !record::is_of_this_server(record.id)? => {
                 if !concerns {
                     return Err(still_moving(&record));

@@ -45,7 +45,8 @@ pub(super) fn recover_one(id: i64) -> Result<usize> {
 
 /// True if a process works on the move: its coordinator, or recovery. Runs in the caller's transaction.
 pub(super) fn is_being_worked_on(id: i64) -> Result<bool> {
-    // Reads the lock's holders instead of trying the lock: while it is taken for that, a recovery would skip the move.
+    // Reads the lock's holders instead of trying the lock: a recovery that finds the lock taken, even for a moment,
+    // skips the move.
     Ok(!lock::holding_processes(Tag::Coordinator(id))?.is_empty())
 }
 

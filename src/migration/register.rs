@@ -132,7 +132,8 @@ fn wait_for_change(request: &MoveRequest, deadline: Instant) -> Result<()> {
 
 /// Locks the collection's row and blocks changes of its indexes and chunks; None if such a change is running.
 fn lock_at_rest(request: &MoveRequest) -> Result<Option<Locked>> {
-    // The caller may itself hold such a lock while it waits for this process; the deadlock detector does not see that.
+    // The session that has started this worker may hold a conflicting lock while it waits for the worker. The deadlock
+    // detector does not see that, hence the timeout.
     spi::query("SELECT set_config('lock_timeout', '10s', true)", &[])?;
     let collection = change::lock(&request.namespace)?;
     Ok(move_exclusion::try_share(collection.id).then_some(collection))

@@ -129,7 +129,7 @@ impl ShardSession {
         self.session.cancel();
     }
 
-    /// Closes a session that has read from another shard, after its connections of postgres_fdw.
+    /// Closes the postgres_fdw connections of a session that has read from another shard, and then the session.
     pub fn leave(mut self) {
         self.session.close_foreign();
     }

@@ -129,7 +129,8 @@ impl Attempt {
     }
 }
 
-/// Returns the part of a limit in which standbys must follow before writers are excluded, and which is left to them after the hand-over.
+/// Returns the share of a time limit that standbys get to catch up: once before writers are excluded, and once more
+/// after the hand-over.
 pub(super) fn share(limit: Duration) -> Duration {
     limit / 4
 }

@@ -55,7 +55,8 @@ pub(super) fn abort(id: i64) -> Result<bool> {
     }
 }
 
-/// Sets a change to *aborted* if it is running here. One that another server has begun may be decided: recovery ends it.
+/// Sets a running change to *aborted*; true if it was running. A change that another server has begun may be decided,
+/// so it is left to recovery.
 fn ask(id: i64) -> Result<bool> {
     transaction::run(|| {
         if !resharding::get(id)?.is_of_this_server()? {

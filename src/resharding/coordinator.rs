@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 /// ERROR, or end the process (then [`settle::recover`] cleans up).
 ///
 /// # Errors
-/// `NamespaceNotFound`, `ReshardCollectionInProgress`, `InvalidOptions`, `DuplicateKey`, `ShardKeyNotFound` (a document cannot have the
-/// key), `LockTimeout` (no moment was found in which writers would have waited only briefly), and errors of the shards. After an error
-/// the collection is as before.
+/// `NamespaceNotFound`, `ReshardCollectionInProgress`, `InvalidOptions`, `DuplicateKey`, `ShardKeyNotFound` (a document
+/// cannot have the key), `ReshardingCriticalSectionTimeout` (no moment was found in which writers would have waited
+/// only briefly), and errors of the shards. After an error the collection is as before.
 pub(super) fn run(request: &Request) -> Result<Resharded> {
     settle::recover()?;
     recovery::recover_collection(&request.namespace)?;
@@ -31,7 +31,7 @@ pub(super) fn run(request: &Request) -> Result<Resharded> {
         Some(running) => return join(running),
         None => match register(request) {
             Ok(change) => change,
-            // Another call may have been faster.
+            // Another call with the same request may have begun the change meanwhile.
             Err(error) => return transaction::run(|| same(request))?.map_or(Err(error), join),
         },
     };
@@ -46,14 +46,14 @@ pub(super) fn run(request: &Request) -> Result<Resharded> {
     Ok(done)
 }
 
-/// The running change for the same request: a client that has lost its connection sends its request again.
+/// Returns the running change for the same request, which a client sends again after it has lost its connection.
 fn same(request: &Request) -> Result<Option<i64>> {
     let asked = (&request.namespace, &request.command, Some(request.target.number()));
     let is_same = |change: &Running| (&change.namespace, &change.command, change.request) == asked;
     Ok(resharding::running()?.into_iter().find(is_same).map(|change| change.id))
 }
 
-/// Waits for the end of a change that another process makes.
+/// Waits until a change that another process coordinates is committed or aborted.
 fn join(id: i64) -> Result<Resharded> {
     loop {
         sleep_ms(100);
@@ -102,7 +102,7 @@ fn finish(id: i64) -> Result<Resharded> {
     done(id)
 }
 
-/// What a change has done.
+/// Reads the result of a change from its row.
 fn done(id: i64) -> Result<Resharded> {
     let progress = transaction::run(|| resharding::progress(id))?;
     let done = progress.map(|progress| Resharded {

@@ -49,13 +49,13 @@ pub(super) struct Copying {
     old_key: String,
     key: String,
     batch: i32,
-    /// the most bytes that a staging table has got since they were emptied
+    /// an upper bound of the bytes in any staging table, since the tables were truncated
     staged: i64,
     pub(super) rounds: i32,
     lag: usize,
     /// a document that was refused in the last round
     pub(super) refused: Option<DonorKey>,
-    /// a document that was refused when all were copied
+    /// a document that was refused during the clone
     pub(super) first_refused: Option<DonorKey>,
     /// the sessions that used the old table when an attempt last failed to lock it
     pub(super) blocking: Blockers,
@@ -146,7 +146,7 @@ impl Copying {
             self.batch += 1;
             let is_last_of_table = self.staged >= STAGED_BYTES;
             for (position, turn) in turns.iter_mut().enumerate() {
-                // A staging table is emptied while nobody uses it.
+                // Before staging tables are truncated, only what they already have is loaded.
                 let next = if is_last_of_table { None } else { turn.step(&self.sessions.donors) };
                 if let Some((donor, part)) = next {
                     self.start_pull(position, donor, Recipient::part(position, part))?;

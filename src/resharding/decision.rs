@@ -1,8 +1,9 @@
 //! Excludes the writers, compares the numbers of documents, and decides.
 //!
-//! Writers are excluded twice, each time by the collection's lock, held exclusively on all donors. The lock is requested when new writes
-//! wait on the router (see `router::gate`) and earlier ones have ended. It is requested only for a short time, because writers queue behind
-//! the request, and not at all while an older holder stays.
+//! Writers are excluded twice, each time by the collection's lock, held exclusively on all donors. The lock is
+//! requested when new writes wait on the router (see `router::gate`) and earlier ones have ended. The request waits
+//! only for a short time, because later writers queue behind it. It is not made while a writer of the previous attempt
+//! still holds the lock, unless `commit_reshard_collection` lets writers wait.
 //!
 //! The first time, the donors' snapshots are taken while the recipients equal the donors; the documents are counted in these snapshots
 //! after writers go on. The second time is the decision: the last changes are copied, and the copy becomes the collection, in the
@@ -44,9 +45,10 @@ use std::time::{Duration, Instant};
 const SMALL_ROUND: usize = 1000;
 /// The number of rounds in a row, without writers being excluded, after which writers are considered faster than the copy.
 const MAX_ROUNDS: i32 = 10_000;
-/// How long a lock is waited for, in milliseconds: below PostgreSQL's `deadlock_timeout`, and short, as others queue behind.
+/// The `lock_timeout` of an exclusion, in milliseconds: below PostgreSQL's `deadlock_timeout`, and short, because later
+/// writers queue behind the request.
 const QUEUE_MS: i64 = 100;
-/// The most changes that are copied while writers are excluded.
+/// The largest number of log rows of each donor in a round while writers are excluded.
 const LAST_ROUND: i64 = 100_000;
 
 /// The same as [`QUEUE_MS`], if writers may wait without a limit.
@@ -56,7 +58,7 @@ const MAX_DRAIN: Duration = Duration::from_secs(50);
 
 /// Makes new writes wait on the router; false if that is not possible in a short time.
 fn close(gate: Tag) -> bool {
-    // A write that looks at the gate holds its lock for a moment.
+    // A write that checks the gate holds the gate's lock for a moment, hence the retries.
     (0..100).any(|_| {
         let closed = lock::try_acquire_for_session(gate, Mode::Exclusive);
         if !closed {
@@ -99,7 +101,8 @@ impl Copying {
         self.repeat(Purpose::Decide, deadline)
     }
 
-    /// Catches up and tries until it succeeds; returns for how long writers were excluded, in milliseconds.
+    /// Catches up and attempts `purpose`, again and again until an attempt succeeds or the deadline has passed. Returns
+    /// for how long the successful attempt excluded writers, in milliseconds.
     fn repeat(&mut self, purpose: Purpose, deadline: Instant) -> Result<i64> {
         let mut attempts = 0;
         let mut before = Blockers::new();
@@ -114,7 +117,8 @@ impl Copying {
             let some_stay = now.keys().any(|writer| before.contains_key(writer));
             if !some_stay || may_stall {
                 if purpose == Purpose::Decide {
-                    // This commits, so a later attempt gets another version, also if this one is rolled back.
+                    // This is a transaction of its own, so a later attempt gets another version even if this attempt is
+                    // rolled back.
                     self.version = transaction::run(|| change::next_version(self.change.copy.id))?;
                 }
                 let began = Instant::now();
@@ -198,10 +202,10 @@ impl Copying {
             Ok(()) if purpose == Purpose::Compare => self.compare().map(|()| Outcome::Done),
             Ok(()) => Ok(Outcome::Done),
             Err(error) if error.sqlstate == LOCK_NOT_AVAILABLE => {
-                // Of the statements that were started together, others may still run.
+                // Statements that were started on other shards at the same time may still run.
                 self.sessions.all().for_each(ShardSession::cancel);
                 if purpose == Purpose::Compare {
-                    // Donors may have begun the transactions of their snapshots.
+                    // Donors may have begun the transactions that hold their snapshots.
                     self.sessions.donors.iter_mut().try_for_each(|donor| donor.session.execute("ROLLBACK"))?;
                 }
                 let application = names::application(transaction::run(cluster_id)?, self.change.id);
@@ -214,7 +218,8 @@ impl Copying {
 
     /// Takes the locks of the collection at the router and at all donors, in the caller's transaction.
     fn exclude_writers(&self, queue_ms: i64) -> Result<()> {
-        // The timeouts are set here, and below in this transaction's sessions at the shards. These sessions are idle while the rest is copied.
+        // The timeouts are set in this backend, and below in this transaction's sessions at the shards, which are idle
+        // while the last changes are copied.
         let timeout = "SELECT pg_catalog.set_config('idle_in_transaction_session_timeout', '0', true) \
                        || pg_catalog.set_config('lock_timeout', $1, true)";
         let brief = queue_ms.to_string();
@@ -242,7 +247,8 @@ impl Copying {
             if copied == 0 {
                 return Ok(());
             }
-            // All of these were refused before. Nobody writes, so they conflict with documents that stay.
+            // This round stored nothing and had as many changes as the one before. Nobody writes, so the refused
+            // documents conflict with documents that stay: they are duplicates.
             if last == Some(copied) && refused.len() == copied {
                 return Err(refused::duplicate(&self.change.of.namespace, refused.first()));
             }
@@ -277,7 +283,7 @@ impl Copying {
         if there == self.documents || fault::is_off("count") {
             return Ok(());
         }
-        // Documents of two shards that have the same key replace each other in every round.
+        // Documents of two donors with the same new key replace each other in every round, so fewer are stored.
         if self.documents < there
             && let Some(key) = &self.first_refused
         {
@@ -325,12 +331,12 @@ impl Copying {
 
     /// Waits until what the recipients have survives a failover to their standbys, as a move does.
     ///
-    /// INVARIANT: the router's own database has this attempt's version of the copy before the decision, and after everything that it has
-    /// copied. The other shards get it by the decision. So a standby of the router that lacks the decision can see whether it has
-    /// all documents of its part: see [`super::restored`].
+    /// INVARIANT: the router's own database gets this attempt's version of the copy after its last document, and before
+    /// the decision. The other shards get the version by the decision. So a standby of the router that lacks the
+    /// decision can see whether it has all documents of its part: see [`super::restored`].
     fn await_standbys(&mut self, deadline: Option<Instant>) -> Result<()> {
         for Recipient { shard, loader, .. } in &mut self.sessions.recipients {
-            // This commit waits for the disk. Then all earlier commits are on the disk, too.
+            // The commit of `SetVersion` waits until WAL is flushed, which includes all earlier commits.
             loader.execute("SET synchronous_commit = on")?;
             let Copy { id: collection, token, version, .. } = self.change.copy;
             let set = if cache::shard(*shard)?.is_local() {

@@ -14,7 +14,7 @@ use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::shard_tables::{HoldPlacement, ReadPlacements};
 use std::rc::Rc;
 
-/// What the shards show of a change: names of shards.
+/// What the shards show of a change, grouped by what a shard shows.
 #[derive(Default)]
 pub(super) struct Evidence {
     /// recipients whose version of the copy is newer than the catalog's, with these versions
@@ -23,15 +23,15 @@ pub(super) struct Evidence {
     pub(super) older: Vec<Rc<Shard>>,
     /// recipients without the copy
     pub(super) without_copy: Vec<Rc<Shard>>,
-    /// the number of recipients besides the router that have it, in whatever version
+    /// the number of recipients other than the router's own database that have the copy, at any version
     copies: usize,
     /// the router's own part may lack documents
     is_own_doubtful: bool,
-    /// the router's own database has the copy, and no other recipient is asked
+    /// the router's own database has the copy, and every other recipient is lost
     is_own_alone: bool,
     /// donors that have dropped the collection's table
     pub(super) without_table: Vec<String>,
-    /// those that have it, the router among them
+    /// donors that have the collection's table; the router's own database counts as one of them
     with_table: Vec<String>,
     /// donors and recipients that do not answer
     pub(super) silent: Vec<String>,
@@ -55,7 +55,8 @@ enum Shown {
 }
 
 impl Evidence {
-    /// True if the change was decided, and the copy is still there. If no shard has it, the lost router has dropped it later.
+    /// True if the shards show that the change was decided, and a part of the copy is left. If no shard has the copy,
+    /// the lost router has dropped the collection after the decision.
     pub(super) fn shows_decision(&self) -> bool {
         !self.newer.is_empty() || !self.without_table.is_empty() && self.has_copy()
     }
@@ -72,7 +73,8 @@ impl Evidence {
         !lost.is_empty() && self.has_copy() && (!has_table || self.is_donor_lost && !self.held.is_empty())
     }
 
-    /// The shards that have the former table. The router's own table is dropped by the decision, which may be lost.
+    /// The other shards that have the former table. The router's own table proves nothing: the decision that dropped it
+    /// may be lost.
     fn remote_with_table(&self) -> impl Iterator<Item = &str> {
         self.with_table.iter().map(String::as_str).filter(|name| *name != LOCAL)
     }
@@ -119,7 +121,7 @@ impl Evidence {
                 doubts.push("no shard has another version of the copy, which may lack documents".to_owned());
             }
         } else {
-            // They may have lost what they had committed, and documents with it.
+            // Shards at an older version may have lost commits, and documents with them.
             if !self.older.is_empty() {
                 let names: Vec<&str> = self.older.iter().map(|shard| shard.name.as_str()).collect();
                 doubts.push(format!("shards {} have an older version of it, and may lack documents", names.join(", ")));
@@ -198,7 +200,8 @@ pub(super) fn gather(row: &Resharding, lost: &[ShardId]) -> Result<Option<Eviden
                 evidence.is_donor_lost = true;
                 continue;
             }
-            // The router's own table is dropped by the decision that was lost.
+            // The router's own database always counts as having the table, because the decision that dropped it may be
+            // lost.
             if shard.is_local() {
                 evidence.with_table.push(shard.name.clone());
                 continue;

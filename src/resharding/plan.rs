@@ -18,10 +18,10 @@ use docshard_core::values::key::KeyPattern;
 
 /// About this number of pages of each collection is read for a sample.
 const PAGES: i64 = 2_000;
-/// About this number of documents in them are in the sample, or all.
+/// About the largest number of documents in the sample.
 const MAX_SAMPLE: f64 = 50_000.0;
 
-/// A new layout; for [`Target::Key`] also the keys that some documents get by it.
+/// A new layout; for [`Target::Key`] also the new shard keys of some documents.
 pub(super) struct Planned {
     pub(super) layout: Layout,
     pub(super) sample: Vec<Vec<u8>>,
@@ -98,8 +98,8 @@ fn sample(of: &Collection, key: &KeyPattern) -> Result<(Vec<Vec<u8>>, i64)> {
         sizes.extend(size.first().map(|(bytes, pages)| (shard, *bytes, *pages)));
     }
     let pages: i64 = sizes.iter().map(|(_, _, pages)| pages).sum();
-    // The same share of each shard's pages is read, and of the documents in them, so that each document is equally likely to be in the
-    // sample: PostgreSQL returns the pages in their order, in which keys may ascend.
+    // The same share of each shard's pages is read, and of the documents in them, so that each document is equally
+    // likely to be in the sample. A LIMIT would not do that: pages come in physical order, in which keys may ascend.
     let percent = (100.0 * PAGES as f64 / pages.max(1) as f64).min(100.0);
     let sampled = format!("FROM {table} AS t TABLESAMPLE SYSTEM ({percent})");
     let mut documents = 0;

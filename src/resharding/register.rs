@@ -31,8 +31,8 @@ pub(super) struct Registered {
 }
 
 impl Registered {
-    /// The shards whose documents are copied: all that have the collection's table, which is dropped in the end. One that owns no chunk may
-    /// have documents all the same, which are outside of its ranges.
+    /// Returns the shards whose documents are copied: all that have the collection's table, which the decision drops. A
+    /// shard without a chunk is included, because its table may have documents outside of its ranges.
     pub(super) fn donors(&self) -> Vec<ShardId> {
         self.of.placements.keys().copied().collect()
     }
@@ -49,7 +49,8 @@ pub(super) fn register(request: &Request) -> Result<Registered> {
 }
 
 fn enter(request: &Request, locked: &mut Option<i64>) -> Result<Registered> {
-    // The caller may itself hold such a lock while it waits for this process; the deadlock detector does not see that.
+    // The session that has started this worker may hold a conflicting lock while it waits for the worker. The deadlock
+    // detector does not see that, hence the timeout.
     spi::query("SELECT set_config('lock_timeout', '10s', true)", &[])?;
     let name = request.namespace.as_str();
     let (database, _) = namespace::split(name)?;
@@ -82,7 +83,8 @@ fn enter(request: &Request, locked: &mut Option<i64>) -> Result<Registered> {
         key: text(&layout.key),
         request: request.target.number(),
     })?;
-    // Sessions of a standby learn of it, so that they know what is undecided once it is promoted.
+    // Sessions on a standby of the router reload the collection, so that they treat it as undecided once that standby
+    // is promoted.
     change::touch(of.id)?;
     let details = json!({"resharding": id, "key": layout.key.to_json(), "chunks": layout.chunks.len()});
     change::log(&format!("{}.start", request.command), Some(name), &details)?;

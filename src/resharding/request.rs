@@ -59,7 +59,7 @@ impl Target {
     }
 }
 
-/// What a change has done.
+/// The result of a change of layout.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Resharded {
     pub documents: i64,

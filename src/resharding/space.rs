@@ -16,13 +16,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// This part of the estimate is added to it, for pages that are not full, and for errors of the estimate.
 const MARGIN: f64 = 0.2;
-/// The largest size of a staging table, in bytes. It keeps the batches that have arrived until it is emptied: after 64 MiB, to which the last
-/// batch adds, with a document that may be large.
+/// The largest size of a staging table, in bytes. It is truncated when it has 64 MiB or more; the last batch before
+/// that may be large.
 const STAGING: f64 = (96 << 20) as f64;
 /// Documents in staging tables are not compressed. They take at most about this many times the space of compressed ones.
 const COMPRESSION: f64 = 100.0;
 
-/// Checks the recipients of a layout. `sample`: the keys that some documents get by it; empty except for [`Target::Key`].
+/// Checks the recipients of a layout. `sample`: the new shard keys of some documents; empty except for [`Target::Key`].
 ///
 /// # Errors
 /// `OutOfDiskSpace` (53100); those of the shards.
