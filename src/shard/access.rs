@@ -196,7 +196,7 @@ pub fn accept_router(role: &str, verifier: Option<&str>) -> Result<()> {
         let sql = format!("ALTER TABLE docshard_data.{} OWNER TO {name}", quote_ident(table.text(0)));
         drop_guard::unguarded(|| spi::run_script(&sql))?;
     }
-    // The service role of a router that has removed this shard.
+    // The former service role is that of a router that no longer uses this shard.
     if let Some(before) = before.filter(|before| before != role && before.starts_with(PREFIX)) {
         drop_with_rights(&before)?;
     }
@@ -272,7 +272,7 @@ pub fn set_service_password(verifier: &str) -> Result<()> {
 /// Creates an application role, unless it exists, and lets the router act for it. Runs as the extension's owner.
 pub fn create_role(role: &str) -> Result<()> {
     let (name, service) = (quote_ident(role), required_service_role()?);
-    // The service role becomes a member of the role. It may be a member of application roles only.
+    // The service role becomes a member of this role, and may only be a member of application roles.
     if role.starts_with(PREFIX) || role.starts_with("pg_") {
         return Err(refuse(format!("role \"{role}\" is reserved")));
     }
@@ -317,7 +317,8 @@ pub fn set_access(access: &SetAccess<'_>) -> Result<()> {
     let collection = access.collection;
     let Ok(table) = table::oid(collection) else { return Ok(()) };
     match subtransaction::attempt(|| set_access_here(access)) {
-        // A drop may have been faster: PostgreSQL reports that as "tuple concurrently deleted".
+        // If the table was dropped concurrently (PostgreSQL may report "tuple concurrently deleted", an internal
+        // error), there is nothing to do.
         Err(error) if [sqlstate::INTERNAL_ERROR, sqlstate::UNDEFINED_TABLE].contains(&error.sqlstate) => {
             if storage::keep(table).is_ok() {
                 Err(error)
@@ -468,7 +469,8 @@ pub fn disconnect_shard(server: &str, puller: &str) -> Result<()> {
     check_prefix(server)?;
     check_prefix(puller)?;
     drop_server(server)?;
-    // A database that pg_restore has created knows no service role. A puller of this name may belong to another database of the server.
+    // A database that pg_restore has created knows no service role. A puller of this name may belong to another
+    // database of the server, so it stays.
     if service_role()?.is_none() {
         return Ok(());
     }

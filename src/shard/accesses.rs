@@ -5,7 +5,7 @@
 //! the chunks are not known, the statement is counted without a key. An insert counts once for each document. Moves, index builds and other
 //! work of the cluster are not counted.
 //!
-//! Counting is sampling ([`access_ring`]), which costs a decrement for most statements. Nothing here fails.
+//! Counting is sampling ([`access_ring`]), which costs a decrement for most statements. Counting never fails.
 
 use super::table;
 use crate::pg::process::access_ring::{self, AccessKind, KEY_BYTES, Rates};
@@ -34,7 +34,7 @@ pub fn read_at<'k>(collection: i32, keys: impl IntoIterator<Item = &'k [u8]>) {
     keys.for_each(|key| read(collection, key));
 }
 
-/// Counts a write. `key` is None if it is to no particular key.
+/// Counts a write; `key` is None for a write to no particular key.
 pub fn write(collection: i32, key: Option<&[u8]>) {
     access_ring::note(collection, AccessKind::Write, key);
 }

@@ -3,15 +3,17 @@
 //! is transferred and staged. A separate value for each document would cost more than the document itself: a conversion to text and back,
 //! a row in the staging table and its index entry.
 //!
-//! A packed value has, for each document in the order of the keys, the lengths of `skey`, `id` and `doc` (4 bytes each, little-endian),
-//! and then their bytes. postgres_fdw transfers values as text, so it is sent in base64: PostgreSQL's own text of a bytea is 1.5 times as
-//! long and takes many times as long to write and read.
+//! A packed value has, for each document in the order of the scan, the lengths of `skey`, `id` and `doc` (4 bytes each,
+//! little-endian), and then their bytes. postgres_fdw transfers values as text, so the value is sent in base64:
+//! PostgreSQL's own text of a bytea is 1.5 times as long and takes many times as long to write and read.
 //!
-//! INVARIANT: each part reaches from its key, or place, to that of the next part. So parts by keys cover the whole range, also after later
-//! writes to it. Parts by places have each document that does not change after the division exactly once, because such a document stays in
-//! its place as long as the table has the same file, which is checked. Changed documents are logged. The last part by places ends where the
-//! table ends at its division. A document behind that end is of a transaction that has not ended at the division's snapshot, as the end is
-//! read later. All transactions that wrote without the capture have ended before, so this one has logged the document.
+//! INVARIANT: each part reaches from its key, or place, to that of the next part. So parts by keys cover the whole
+//! range, also after later writes to it. Parts by places have each document that does not change after the division
+//! exactly once, because such a document stays in its place as long as the table has the same file, which is checked.
+//! Changed documents are logged. The last part by places ends where the table ends at its division. A document behind
+//! that end was written by a transaction that had not ended when the division's snapshot was taken, because the end is
+//! read later. All transactions that wrote without the capture had ended before that, so the writer of this document
+//! has logged it.
 
 use super::stored::document;
 use super::table;
@@ -28,9 +30,9 @@ use docshard_core::routing::protocol::migration::DivideRange;
 use docshard_core::sql::param::Param;
 use docshard_core::values::key::KeyPattern;
 
-/// The largest size of a part, and of a packed value, in bytes, apart from its last document. A part that has grown since the range was
-/// divided, also because later documents fill free space between its own, is packed into several values. Donor and recipient have only one
-/// of them in memory at a time.
+/// The largest size of a part, and of a packed value, in bytes, apart from its last document. A part may have grown
+/// since the division, for example by later documents in free space between its own. It is then packed into several
+/// values, of which donor and recipient have only one in memory at a time.
 const MAX_BYTES: usize = 8 << 20;
 
 /// The largest number of pages of a part by places. New documents may fill the free space of a part's pages before the part is read: this
@@ -124,7 +126,7 @@ fn divide_table(migration: i64, collection: i32, mut dividing: Dividing) -> Resu
     Ok(i64::try_from(inserted.processed).unwrap_or(i64::MAX))
 }
 
-/// Adds places before this one, if there are more pages since the last one than a part may have. Returns true if it adds some.
+/// Adds bounds of parts below `before`, so that no part has more than [`MAX_PAGES`] pages. Returns true if it adds any.
 fn limit_pages(places: &mut Vec<Place>, before: Place) -> bool {
     let limit = |place: Place| scan::beginning(scan::block(place) + MAX_PAGES);
     let count = places.len();
@@ -156,7 +158,8 @@ pub(super) fn visit(
     Ok(!stopped)
 }
 
-/// The documents that a recipient gets when a collection is copied into another layout: those whose shard key there is in its share.
+/// The documents that a recipient gets when a collection is copied into another layout: those whose new shard key is in
+/// its share.
 pub struct Wanted {
     pub key: KeyPattern,
     pub share: Share,

@@ -26,9 +26,10 @@ const MAX_SORTED: usize = 1_000;
 /// The largest number of bytes of documents that are read.
 const MAX_BYTES: usize = 4 << 20;
 
-/// Checks the version in the statement's snapshot, and returns the first documents by it, packed. None if the fast path declines, so that
-/// the executor must find the documents: if the index is missing or unusable, or some documents are not in its b-tree; if there are too
-/// many documents or bytes; if row-level security applies; and under SERIALIZABLE, which requires predicate locks.
+/// Checks the version in the statement's snapshot, and returns the first documents that this snapshot shows, packed.
+/// None if the fast path declines, so that the executor must find the documents: if the index is missing or unusable,
+/// or some documents are not in its b-tree; if there are too many documents or bytes; if row-level security applies;
+/// and under SERIALIZABLE, which requires predicate locks.
 ///
 /// # Errors
 /// `STALE`; those of the parsers; `NamespaceNotFound` if the shard has no table; 42501 without the privilege to read it.

@@ -25,8 +25,8 @@ struct Problem {
     details: String,
 }
 
-/// Checks the version in the statement's snapshot, and reads every document by it. Returns the number of documents, the number of problems
-/// of documents and of the table, and the first `most` problems.
+/// Checks the version in the statement's snapshot, and reads every document that this snapshot shows. Returns the
+/// number of documents, the number of problems of documents and of the table, and the first `most` problems.
 pub fn inspect(call: &InspectDocuments<'_>) -> Result<Json> {
     let &InspectDocuments { collection, token, version, ref key, ref owned, most } = call;
     let (key, owned, most) = (&read_key(key)?, &ranges(owned), usize::try_from(most).unwrap_or(0));

@@ -57,8 +57,8 @@ fn sample(wanted: i64, all: i64) -> (String, f64) {
     (format!("TABLESAMPLE SYSTEM ({}.{:02})", parts / 100, parts % 100), parts as f64 / 10_000.0)
 }
 
-/// Tables without statistics are counted: each one that has at most the first number of pages, as long as those that are counted have at
-/// most the second number together.
+/// Limits for counting the documents of tables without statistics: the largest number of pages of a counted table, and
+/// of all counted tables together.
 const COUNTED_PAGES: (i64, i64) = (128, 1024);
 
 /// The largest row of a TOAST table, in bytes: a part of a document that is stored out of line.

@@ -1,10 +1,11 @@
-//! The table `docshard_data.numbered_writes` of this shard: the last numbered write of each session of MongoDB's clients. [`super::once`]
-//! tells what it is for.
+//! The table `docshard_data.numbered_writes` of this shard: the last numbered write of each session of MongoDB's
+//! clients. [`super::once`] explains its purpose.
 //!
-//! A session has at most two rows. One is its last write that was executed here; each further write replaces it, by a heap-only update, as
-//! no indexed column changes. The other one, with `received`, is what moves have brought; it is a row of its own, so that moves do not wait
-//! for transactions of clients. A row without a command is a *floor*: it has only the number of a write whose home is elsewhere. Expired
-//! rows are found by reading the whole table, which has at most two rows for each session.
+//! A session has at most two rows. One is the last write that was executed here; each further write replaces it, by a
+//! heap-only update, as no indexed column changes. The other row, with `received`, is the last write that a move has
+//! brought; it is separate, so that moves do not wait for transactions of clients. A row without a command is a
+//! *floor*: it has only the number of a write whose home is elsewhere. Expired rows are found by reading the whole
+//! table, which has at most two rows for each session.
 
 use crate::store::declare::{rows, statements};
 

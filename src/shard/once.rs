@@ -1,18 +1,22 @@
-//! Numbered writes at a shard: a write is executed once, even if its client sends it again. The transaction that writes *claims* the
-//! number: it stores it in the session's row of `docshard_data.numbered_writes`. A second transaction with that number waits for the first
-//! one's end. If the first has committed, the second finds the number, and the write's result. The *home* of a write is the shard key under
-//! which its number is claimed; `router::once` chooses it.
+//! Numbered writes at a shard: a write is executed once, even if its client sends it again. The transaction that writes
+//! *claims* the number: it stores the number in the session's row of `docshard_data.numbered_writes`. A second
+//! transaction with the same number waits until the first one ends. If the first one has committed, the second one
+//! finds the number and the write's result. The *home* of a write is the shard key under which its number is claimed;
+//! `router::once` chooses it.
 //!
-//! INVARIANT: for each session and each key, the shard that owns the key has a number of the session that is at least as high as that of
-//! every write of the session with that home; and if it is equal, it has the write's result.
+//! INVARIANT: for each session and each key, the shard that owns the key has a number of the session that is at least
+//! as high as that of every write of the session with that home. If the numbers are equal, the shard also has the
+//! write's result.
 //!
-//! Claims keep the invariant: a number is claimed under the lock and the version check of its home, and only a higher number replaces it.
-//! Moves keep it: before ownership changes, the recipient has all that the donor knows of any session, not only rows whose home is in the
-//! range ([`after`], [`load`]). If a session has gone on with another home, there is no row for an earlier write, but the higher number
-//! refuses it. Knowledge about a session only grows: of two rows the one with the higher number counts; of two with the same number, the
-//! one with the result. Each row is a fact that a transaction has committed, whoever owns the key, so rows may be copied at any time, also
-//! by a move that is aborted. Splits and merges change no owner. A row is deleted half an hour after the session's last write, thus not
-//! earlier after any other write of the session; a received row keeps the time of the write.
+//! Claims keep the invariant: a number is claimed under the lock and the version check of its home, and only a higher
+//! number replaces it. Moves keep it: before ownership changes, the recipient has all that the donor knows of any
+//! session, not only rows whose home is in the range ([`after`], [`load`]). If the session has written with another
+//! home since, there is no row for the earlier write, but the higher number refuses its repetition. Knowledge about a
+//! session only grows: of two rows the one with the higher number counts; of two with the same number, the one with the
+//! result. Each row is a fact that a transaction has committed, whoever owns the key, so rows may be copied at any
+//! time, also by a move that is aborted. Splits and merges change no owner. A row is deleted half an hour after its
+//! write, the session's last one, so no earlier write is forgotten sooner; a received row keeps the time of its write.
+//! Only roles with more than [`MAX_ROWS`] rows lose the oldest ones earlier.
 //!
 //! So of two attempts with the same home, the second finds the first one's number. Either both run at the same shard, and the second waits
 //! for the first one's row; or the range has moved in between, and no attempt runs during the hand-over; or this shard no longer owns the
@@ -216,7 +220,7 @@ pub fn forget(most: i64) -> Result<i64> {
 
 /// True if this shard has numbered writes.
 pub fn exist() -> Result<bool> {
-    // It has no table before the extension is updated.
+    // A shard of an earlier release has no such table until its extension is updated.
     if relation_oid(SCHEMA, c"numbered_writes").is_none() {
         return Ok(false);
     }

@@ -56,7 +56,7 @@ impl Target<'_> {
     /// Stores documents; returns the positions of those that are refused. The validator does not check them: the collection may have
     /// documents that are older than its validator, or were written by a role that may bypass it, and keeps them.
     fn store(&self, rows: &[TableRow<'_>]) -> Result<Vec<usize>> {
-        // The statement stores many batches.
+        // Each batch has a memory context of its own, because one statement stores many batches.
         OwnContext::of_transaction(c"docshard load").within(|| self.store_within(rows))
     }
 

@@ -40,8 +40,8 @@ pub fn document(collection: i32, skey: &[u8], id: &[u8]) -> Result<Option<RawJso
 /// Counts all documents, by the active snapshot.
 pub fn count(collection: i32) -> Result<u64> {
     let (table, primary) = oids(collection)?;
-    // The index on `id` is the smaller one, if there is one. A row's `id` never changes, so it has every row, even for a snapshot that is
-    // older than the index.
+    // The index on `id` is the smaller one, if there is one. A row's `id` never changes, so this index finds every row
+    // even of a snapshot that is older than the index.
     if let Some(count) = counting::rows(table, relation(collection, c"_id").unwrap_or(primary)) {
         return Ok(count);
     }
@@ -95,7 +95,7 @@ pub fn oids(collection: i32) -> Result<(Oid, Oid)> {
     Ok((table, key))
 }
 
-/// The table's index on `id`; None if it has none, as the primary key is then in the order of `_id`.
+/// The table's index on `id`; None if the primary key is in the order of `_id`, so that no such index is needed.
 pub(super) fn id_index(collection: i32) -> Option<Oid> {
     relation(collection, c"_id").ok()
 }

@@ -1,11 +1,12 @@
 //! Checks the shape of a collection's table: it must have what docshard created, and nothing else that changes which rows a statement
 //! reads or writes. An administrator may add indexes, triggers, constraints and privileges.
 //!
-//! `docshard_data.tables` has a witness of each table: its OID and its file. TRUNCATE gives a table a new file, and so does a command that
-//! rewrites all rows, such as VACUUM FULL. After a rewrite there are rows that are older than the file; after TRUNCATE there are none. If
-//! there are such rows, [`check`] renews the witness. It cannot detect DELETE; nor TRUNCATE, if a transaction that had begun before it
-//! inserted rows afterwards, or if there was no witness, which dumps do not contain. VACUUM FULL looks like TRUNCATE if the table was
-//! empty, or if all its rows have been replaced since.
+//! `docshard_data.tables` has a witness of each table: its OID and its file. TRUNCATE gives a table a new file, and so
+//! does a command that rewrites all rows, such as VACUUM FULL. After a rewrite there are rows that are older than the
+//! file; after TRUNCATE there are none. If there are such rows, [`check`] renews the witness. It does not detect
+//! DELETE; nor a TRUNCATE if there was no witness (dumps contain none), or if a transaction that had begun before the
+//! TRUNCATE inserted rows afterwards. VACUUM FULL looks like TRUNCATE if the table was empty, or if all its rows have
+//! been replaced since.
 
 use super::{table, table_witness};
 use crate::pg::error::Result;
@@ -109,7 +110,8 @@ pub fn damage(changed: &Changed, all: bool) -> Result<Vec<Property>> {
         return Ok(Vec::new());
     }
     let params = [Param::Int8Array(relations.as_deref().unwrap_or_default())];
-    // Most statements change other tables. To plan the whole query would take longer than most of these statements.
+    // Most statements change other tables, which a short query finds out: planning the whole query would take longer
+    // than most of these statements.
     if relations.is_some() {
         let (before, now) = changed.read(&format!("{} SELECT FROM known LIMIT 1", known(true)), &params)?;
         if before.is_empty() && now.is_empty() {

@@ -1,4 +1,5 @@
-//! The locks and checks before a write, in a separate statement before the one that writes. It:
+//! Takes the locks and makes the checks that a write needs: in a separate statement before the one that writes, or at
+//! the beginning of a call ([`super::documents`]). [`lock_and_check`]:
 //!
 //! 1. Takes the collection's lock, shared. A move waits for the transactions that held it when it began to capture.
 //! 2. Reads, by the newest snapshot, the captures that overlap the range, and takes the lock of each one's migration, shared. A
