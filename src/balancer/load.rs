@@ -57,8 +57,9 @@ impl Measured {
         self.settling.get(&shard).is_some_and(|since| since.elapsed() < SETTLE)
     }
 
-    /// Measures the loads of all chunks at these shards, unless they were measured just now. A shard whose load cannot be read takes part
-    /// in no move for load. Its error is not reported here, but where sizes are measured.
+    /// Measures the loads of all chunks at these shards, unless they were measured just now. A shard whose load cannot
+    /// be read takes part in no move for load. Its error is not reported here, but where sizes are measured. Returns
+    /// true if the loads were measured by this call.
     pub(super) fn measure(&mut self, view: &mut View, asked: &[Rc<Shard>]) -> bool {
         if !view.by_load {
             return false;

@@ -33,7 +33,7 @@ impl Measured {
         let Some(table) = table.filter(|table| Some(table.activity) == activity && table.at.elapsed() < MAX_AGE) else {
             return false;
         };
-        // All sizes or none: a later split or move has made other chunks.
+        // All sizes or none: if one is missing, a split or a move has changed the chunks since.
         let here = || collection.chunks.iter().enumerate().filter(|(_, chunk)| chunk.shard == shard);
         let known: Option<Vec<_>> =
             here().map(|(at, chunk)| table.sizes.get(&bounds(chunk)).map(|size| (at, *size))).collect();

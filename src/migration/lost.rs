@@ -57,7 +57,8 @@ pub fn announce(name: &str) -> Result<Json> {
 }
 
 /// Removes a lost shard. `others`: the names and tokens of shards that are lost with it. `end_changes` gets the numbers
-/// of all lost shards, and ends the changes of layout that depend on them; it is called before anything else changes.
+/// of all lost shards, and ends the changes of layout that depend on them; it is called before the moves are ended and
+/// the shard is removed.
 ///
 /// # Errors
 /// Those of [`announce`]; `BadValue` for an invalid token; `ConflictingOperationInProgress`; errors of the other shards.

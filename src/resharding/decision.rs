@@ -2,8 +2,8 @@
 //!
 //! Writers are excluded twice, each time by the collection's lock, held exclusively on all donors. The lock is
 //! requested when new writes wait on the router (see `router::gate`) and earlier ones have ended. The request waits
-//! only for a short time, because later writers queue behind it. It is not made while a writer of the previous attempt
-//! still holds the lock, unless `commit_reshard_collection` lets writers wait.
+//! only for a short time, because later writers queue behind it. It is not made while a writer that was seen at the
+//! previous check still holds the lock, unless `commit_reshard_collection` lets writers wait.
 //!
 //! The first time, the donors' snapshots are taken while the recipients equal the donors; the documents are counted in these snapshots
 //! after writers go on. The second time is the decision: the last changes are copied, and the copy becomes the collection, in the

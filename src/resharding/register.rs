@@ -83,8 +83,8 @@ fn enter(request: &Request, locked: &mut Option<i64>) -> Result<Registered> {
         key: text(&layout.key),
         request: request.target.number(),
     })?;
-    // Sessions on a standby of the router reload the collection, so that they treat it as undecided once that standby
-    // is promoted.
+    // The new revision makes sessions on a standby of the router reload the collection, so that they treat it as
+    // undecided once that standby is promoted.
     change::touch(of.id)?;
     let details = json!({"resharding": id, "key": layout.key.to_json(), "chunks": layout.chunks.len()});
     change::log(&format!("{}.start", request.command), Some(name), &details)?;

@@ -363,7 +363,8 @@ fn roles(namespace: &str, granted: &[Grant]) -> BTreeMap<String, (BTreeSet<Strin
         let privileges = WRITING[..count].iter().map(|name| (*name).to_owned()).collect();
         (grant.name.clone(), (privileges, Repair::new("grant_access", [grant.name.as_str(), &options])))
     };
-    // Of a role's grants the last one stays: one that covers the collection, and gives most.
+    // Collecting into a map keeps the last of a role's grants. So the sort puts the one that covers the collection and
+    // gives most last.
     let mut ordered: Vec<&Grant> = granted.iter().collect();
     ordered.sort_by_key(|grant| (grant.covers(namespace), grant.level == Level::Write));
     ordered.into_iter().map(of).collect()
@@ -450,7 +451,8 @@ fn foreign_documents(collections: &[Identified], findings: &[Finding]) -> Result
     let mut found = Vec::new();
     for Identified { namespace, .. } in collections.iter().filter(|one| !unreadable.contains(one.namespace.as_str())) {
         let foreign = match foreign_ranges::find(namespace, &silent) {
-            // The shard has just become unreachable or was restored, which the next check reports; or the collection changes all the time.
+            // Skipped: the shard has just become unreachable or was restored, which the next check reports, or the
+            // collection changes all the time.
             Err(error)
                 if error.is_out_of_reach() || error.is_of_class(b"40") || error.kind == Kind::StaleShardVersion =>
             {

@@ -98,14 +98,16 @@ fn left_by_lost_move(seen: &Seen) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// The problems of this node that need no question to a shard: its guard, unequal forms of functions, errors of running moves.
+/// Returns the problems that can be found without asking a shard: disabled triggers, unequal forms of functions, errors
+/// of running moves.
 pub fn problems_here() -> Result<Vec<String>> {
     let node = parse_json("node_health", health::of_this_node()?.as_bytes())?;
     let moves = store::migrations::errors_of_running()?;
     Ok(unguarded(&node).into_iter().chain(unequal_forms(&node)).chain(moves).collect())
 }
 
-/// Asks the other shards for the problems of their guards. Returns them by the shard's name; shards that do not answer are left out.
+/// Asks the other shards which of docshard's triggers and event triggers are disabled. Returns a description of these
+/// by the shard's name; shards that do not answer are left out.
 pub fn unguarded_shards(limit: Duration) -> Result<HashMap<String, String>> {
     let of = |ShardAnswer { shard, answer, .. }: ShardAnswer<String>| {
         let report = answer.ok().filter(|report| shard.name != LOCAL && report.len() <= MAX_REPORT)?;
@@ -119,7 +121,8 @@ const TRIGGERS: [(&str, &str); 4] =
     [("capture", " ALWAYS"), ("refuse_truncate", " ALWAYS"), ("note_membership", " ALWAYS"), ("restore_replaces", "")];
 const EVENT_TRIGGERS: [&str; 2] = ["docshard_watch_drops", "docshard_check_changes"];
 
-/// Describes what is disabled of a node's guard, and how to enable it; None if nothing is disabled.
+/// Describes which of docshard's triggers and event triggers are disabled at a node, and how to enable them; None if
+/// none is.
 fn unguarded(node: &Json) -> Option<String> {
     let schemas = [store::SCHEMA, storage::SCHEMA].map(CStr::to_bytes);
     let is_table = |name: &str| {

@@ -19,7 +19,8 @@ pub enum Tag {
     /// stop (shared), 5 the deadlock detector, 6 processes that request a deadlock check, 7 a change of passwords, 8 the keeper
     /// process, which holds the shards' locks `Router`, 9 the keeper, as long as no other router holds one of these locks
     Worker(i32),
-    /// the process that works on a migration, on the router: its coordinator, or its recovery
+    /// the process that works on a migration or on a change of a collection's layout, on the router: its coordinator,
+    /// or its recovery
     Coordinator(i64),
     /// upserts of one document, on a shard: the collection, and a hash of the document's keys, of which the lower 32 bits are used
     Upsert(i32, i64),

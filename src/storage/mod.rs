@@ -1,5 +1,5 @@
-//! Collections' tables: rows, scans, indexes and access methods, locks. Hot paths bypass PostgreSQL's executor. It knows no shards,
-//! chunks or routers.
+//! Collections' tables: rows, scans, indexes and access methods, locks. Hot paths bypass PostgreSQL's executor. This
+//! module knows no shards, chunks or routers.
 #![allow(unsafe_code)]
 
 pub mod counting;
@@ -58,9 +58,9 @@ pub fn keep(table: pg_sys::Oid) -> Result<()> {
     Ok(())
 }
 
-/// Opens a collection's table that was looked up in this transaction. A change of the collection's layout may have dropped it since: then
-/// it raises [`STALE`], so that the router runs the statement again with the new map. In the router's own database nothing
-/// catches that: there [`keep`] comes first.
+/// Opens a collection's table that was looked up in this transaction. A change of the collection's layout may have
+/// dropped it since: then it raises [`STALE`], so that the router runs the statement again with the new map. In the
+/// router's own database nothing catches that error, so [`keep`] is called first there.
 ///
 /// # Safety
 /// The same as for PostgreSQL's `table_open`.

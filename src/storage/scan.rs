@@ -86,8 +86,8 @@ impl Columns<'_> {
     }
 }
 
-/// A row's place in its table: the block's number times 65,536, and the line's number. A row stays where it is until it is changed, or the
-/// table is written anew, which gives it another file: see [`file`].
+/// A row's place in its table: the block's number times 65,536, and the line's number. A row keeps its place until it
+/// is changed, or until the table is rewritten, which gives the table another file: see [`file`].
 pub type Place = i64;
 
 /// The first place of a block.
@@ -372,7 +372,8 @@ pub fn file(relation: pg_sys::Oid) -> i64 {
     }
 }
 
-/// The place behind the last one that the relation has now. A row that is visible in a snapshot from before is before this place.
+/// The place behind the last one that the relation has now. Rows that are visible in an older snapshot lie before this
+/// place.
 pub fn end(relation: pg_sys::Oid) -> Place {
     // SAFETY: the relation exists (the caller looked it up in this transaction).
     unsafe {
@@ -383,8 +384,8 @@ pub fn end(relation: pg_sys::Oid) -> Place {
     }
 }
 
-/// Calls `visit` with each row that is visible in the active snapshot, from a place on and before another one, in the order of their
-/// places, until `visit` returns false.
+/// Calls `visit` with each row that is visible in the active snapshot, at the places from `from` on and below `before`,
+/// in the order of the places, until `visit` returns false.
 pub fn by_place(relation: pg_sys::Oid, from: Place, before: Place, mut visit: impl FnMut(Columns<'_>) -> bool) {
     let pointer = |place: Place| pg_sys::ItemPointerData {
         ip_blkid: pg_sys::BlockIdData { bi_hi: (place >> 32) as u16, bi_lo: (place >> 16) as u16 },

@@ -22,11 +22,12 @@ thread_local! {
 }
 
 thread_local! {
-    /// The change of layout that a transaction decides, and the part of that transaction in which this was said.
+    /// The change of layout that a transaction decides, with the epoch in which [`decides_change`] was called.
     static CHANGE: Cell<Option<(Epoch, i64)>> = const { Cell::new(None) };
 }
 
-/// Says that the present transaction decides a change of layout, so that its parts at the shards bear the change's number.
+/// Declares that the present transaction decides a change of layout, so that its prepared transactions at the shards
+/// have the change's number in their names.
 pub fn decides_change(id: i64) {
     CHANGE.set(Some((epoch::now(), id)));
 }

@@ -103,7 +103,8 @@ fn resolve(shard: &Shard) -> Result<u64> {
             continue;
         }
         match session.end_prepared(gid, commits) {
-            // It belongs to a role that this router does not log in as. The others must end nevertheless.
+            // For example, the transaction belongs to a role that this router does not log in as. The other
+            // transactions are ended nevertheless.
             Err(error) if session.is_usable() => {
                 log_once(shard, gid, &error.message);
                 continue;

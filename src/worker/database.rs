@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 const POLL: Duration = Duration::from_secs(1);
 /// The interval of the [`DUTIES`], unless rounds are more frequent.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(10);
-/// The interval at which the sizes of collections are stored.
+/// The interval at which numbered writes and excess samples are deleted, and the sizes of collections are stored.
 const COUNT_INTERVAL: Duration = Duration::from_secs(60);
 /// The most numbered writes that a statement deletes.
 const FORGOTTEN: i64 = 10_000;
@@ -46,7 +46,7 @@ const LOCK_PATIENCE: &CStr = c"2s";
 
 type Duty = (&'static str, &'static str, fn() -> Result<()>);
 
-/// The regular work besides balancing; each with its name in `balancer_status()` and the prefix of its errors.
+/// The regular work besides balancing. Each duty has its name in `balancer_status()`, and the prefix of its errors.
 const DUTIES: [Duty; 9] = [
     ("resolving transactions", "", || transactions::resolve_all().map(drop)),
     ("ending changes of layout", "", || resharding::recover().map(drop)),

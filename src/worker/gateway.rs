@@ -64,7 +64,7 @@ pub(super) fn is_wanted() -> bool {
 /// Returns the program and its arguments, by the present settings.
 fn configured() -> (PathBuf, Vec<String>) {
     let binary = match value(&BINARY) {
-        // A server that was started by a relative path has it in full here.
+        // `current_exe` returns an absolute path even if the server was started by a relative one.
         own if own.is_empty() => std::env::current_exe().unwrap_or_default().with_file_name("docshard-gateway"),
         other => PathBuf::from(other),
     };

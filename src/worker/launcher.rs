@@ -109,7 +109,7 @@ fn rest(known: &HashMap<Oid, Database>, list: &[(Oid, String)], now: Instant) ->
     }
     let waiting = known.iter().filter_map(|(&oid, database)| match &database.worker {
         None => Some(database.due),
-        // The launcher is not woken when a worker has decided.
+        // The launcher is not woken when a worker has decided, so it polls.
         Some(_) if process::resident(oid).is_none() => Some(now + Duration::from_millis(200)),
         Some(_) => None,
     });

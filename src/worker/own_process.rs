@@ -13,7 +13,7 @@ pub(super) const KEEPER_KIND: &str = "docshard keeper";
 
 pub(super) use crate::catalog::cluster::identity::{FREE, KEEPER, WORKER};
 
-/// The catalog tables from which a worker sees whether it has work.
+/// Catalog tables that must be members of the extension before a worker reads any table: see [`enter`].
 const TABLES: [&CStr; 5] = [c"shards", c"migrations", c"transactions", c"index_builds", c"indexes"];
 
 /// Switches this process to the extension's owner; false if the database does not have the extension.

@@ -87,7 +87,7 @@ impl Beat {
         }
         self.began = Some(Instant::now());
         if self.session.is_none() {
-            // Until then, the shard may still belong to another router, which the keeper has yet to replace.
+            // Until the keeper has replaced another router at the shard, the shard may still belong to that router.
             if !transaction::run(|| Ok(identity::may_finish(shard.id)))? {
                 self.began = None;
                 return Ok(None);

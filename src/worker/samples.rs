@@ -22,7 +22,7 @@ pub(super) fn store() {
     }
 }
 
-/// Gives the samples of collections with another layout to those that have replaced them.
+/// Reassigns the samples of collections whose layout has changed to the collections that have replaced them.
 pub(super) fn hand_over() -> Result<()> {
     while transaction::run(|| sampled_statements::hand_over(HANDED_OVER))? as i64 == HANDED_OVER {}
     Ok(())

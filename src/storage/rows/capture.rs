@@ -73,7 +73,8 @@ struct Captures {
 }
 
 impl Captures {
-    /// Forgets the captures after a change of the transaction, or after a ROLLBACK TO, which may have released locks.
+    /// Forgets the captures that another transaction has read, or that were read before a ROLLBACK TO, which may have
+    /// released locks.
     fn refresh(&mut self) -> &mut Self {
         let now = epoch::now();
         if self.epoch != now {

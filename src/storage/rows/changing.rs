@@ -341,7 +341,7 @@ impl Writer {
                     let mut columns = old.columns;
                     columns[DOC] = new_varlena(doc).into();
                     fill(new, columns);
-                    // A trigger may change the row.
+                    // A trigger may change the new row, so its index entries cannot be compared in advance.
                     let unmentioned = if self.fires { None } else { self.unmentioned(&old, new, doc) };
                     pg_sys::ExecSimpleRelationUpdate(self.info, self.estate, &mut recheck, locked, new);
                     drop(unmentioned);

@@ -10,8 +10,8 @@ pub struct Owner {
     pub function: LookUp,
 }
 
-/// Returns an immutable function by its name and its constant arguments: a text, and a number if the function has a third argument. None if
-/// there is no such function. Its first argument is the document.
+/// Returns an immutable function by its name and its constant arguments: a text, and a number if the function has a
+/// third argument. None if there is no such function. A function's first argument is the document.
 type LookUp = fn(name: &str, text: &str, number: Option<i32>) -> Option<Box<dyn DirectFunction>>;
 
 /// A function that is computed without PostgreSQL's executor.

@@ -146,8 +146,8 @@ impl Writer {
         self.insert_by(CHUNK, rows)
     }
 
-    /// Like [`Writer::insert`]; `chunk` is the largest number of rows whose index entries are inserted together. With larger chunks,
-    /// successive accesses to an index that has another order than the rows are closer together; they take more memory.
+    /// Like [`Writer::insert`]; `chunk` is the largest number of rows whose index entries are inserted together. Larger
+    /// chunks take more memory, and improve the locality of accesses to an index whose order is not that of the rows.
     pub fn insert_by(&mut self, chunk: usize, rows: &[TableRow<'_>]) -> Result<()> {
         rows.iter().try_for_each(|row| self.validate(None, row.doc))?;
         self.store_all(chunk, rows);
