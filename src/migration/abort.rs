@@ -36,7 +36,7 @@ pub struct Aborted {
 /// Runs outside any transaction.
 ///
 /// # Errors
-/// `NoMatchingDocument`; those of [`settle`], if the move is neither aborted nor decided after it; `ConflictingOperationInProgress` if
+/// `NoMatchingDocument`; those of [`settle`], if the move is then still running; `ConflictingOperationInProgress` if
 /// another process does not end a running move in time.
 pub fn abort(id: i64) -> Result<Aborted> {
     let now = transaction::run(|| {

@@ -113,7 +113,7 @@ fn copy_and_decide(mut attempt: Attempt, bytes_per_second: u64, may_split: bool)
     attempt.prepare_staging(rows)?;
     let parts = attempt.finish_dividing()?;
     fault::point("move.staged")?;
-    // All parts but the last have `rows` documents.
+    // An estimate: all parts but the last have `rows` documents, or fewer if some documents are very large.
     let documents = (parts - 1).max(0) * rows;
     let pieces = transaction::run(|| stall::pieces(attempt.record.donor, documents))?;
     if let Some(pieces) = pieces.filter(|_| may_split) {

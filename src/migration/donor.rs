@@ -39,7 +39,8 @@ pub(super) type Writers = BTreeMap<String, Option<i32>>;
 /// are not captured.
 pub fn exclude_range_writers(migration: i64) {
     acquire(Tag::Migration(migration), Mode::Exclusive);
-    // Excluded writers see by this lock when they may go on. Correctness does not depend on it, so taking it may fail.
+    // Excluded writers poll this lock to see when they may continue. Correctness does not depend on it, so taking it
+    // may fail.
     let _ = lock::try_acquire_for_session(Tag::HandOver(migration), Mode::Exclusive);
     capture::bypass();
 }

@@ -61,7 +61,7 @@ impl Attempt {
     /// True if both shards know numbered writes. Must be called before the donor's part begins, as an error would roll that back.
     pub(super) fn have_numbered_writes(&mut self) -> Result<bool> {
         let is_there = |answer: Result<bool>| match answer {
-            // A shard of an earlier release has none.
+            // A shard of an earlier release does not have these functions.
             Err(error) if is_missing(&error) => Ok(false),
             answer => answer,
         };

@@ -1,5 +1,6 @@
-//! The tables by which a recipient pulls documents from a donor: foreign tables over the donor's, and the staging table in which the
-//! documents arrive. Used by moves, and by changes of a collection's layout, which have several donors.
+//! The tables by which a recipient pulls documents from a donor: foreign tables over the donor's views, and the staging
+//! table in which the documents arrive. Used by moves, and by changes of a collection's layout, which have several
+//! donors.
 
 use super::shard::{ShardSession, repair_hint};
 use crate::catalog::cluster::shard::LOCAL_SERVER;
@@ -30,7 +31,7 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// The sources of the donor with the number `donor` in this move or change; None: it has only one donor.
+    /// The sources of a donor. `donor`: its shard number; None for a move, which has only one donor.
     pub fn of(migration: i64, donor: Option<i32>, keeps_order: bool) -> Self {
         let table = |name| leftovers::table_of(migration, name, donor);
         Self { identity: Some(table(IDENTITY)), packed: table(SOURCE), changes: table(CHANGES), keeps_order }
@@ -75,8 +76,8 @@ impl Sources {
         }
     }
 
-    /// Pull session: creates the foreign tables over a donor's. It also reads from the donor, so that a recipient that cannot reach it is
-    /// detected before any writer waits.
+    /// Pull session: creates the foreign tables over the donor's views. It also reads from the donor, so that a
+    /// recipient that cannot reach it is detected before any writer waits.
     pub fn create(&self, donor: &mut ShardSession, loader: &mut ShardSession, pulling: Pulling<'_>) -> Result<()> {
         if self.identity.is_none() {
             return Ok(());

@@ -74,8 +74,8 @@ impl Attempt {
         })
     }
 
-    /// Creates the foreign tables over the donor's table and over its captured changes, and the staging table. It also reads
-    /// from the donor, so that a recipient that cannot reach it is detected before any writer waits.
+    /// Creates the foreign tables over the donor's packed parts and captured changes, and the staging table. It also
+    /// reads from the donor, so that a recipient that cannot reach it is detected before any writer waits.
     pub(super) fn prepare_staging(&mut self, rows: i64) -> Result<()> {
         let expected = expected_donor(&self.record)?;
         self.keeps_order = transaction::run(field_order::is_kept)?;

@@ -26,7 +26,8 @@ use serde_json::json;
 
 /// Ends the move in the coordinator's own sessions, which have just prepared both parts.
 pub(super) fn finish_prepared(record: &Record, sides: &mut Sides) -> Result<()> {
-    // By this lock, statements that a shard refuses see that perhaps only one part is committed yet. Correctness does not depend on it.
+    // Statements that a shard refuses wait while this lock is held, because perhaps only one part is committed yet.
+    // Correctness does not depend on it.
     let settling = Tag::Settling(record.id);
     let is_locked = lock::try_acquire_for_session(settling, Mode::Exclusive);
     let committed = transaction::guarded(|| commit_both(record, sides));

@@ -31,7 +31,7 @@ pub fn init() {
     );
 }
 
-/// Returns the longest time for which a move may block writers; None: no limit.
+/// Returns the longest time for which a move or a change of layout may block writers; None: no limit.
 pub fn limit() -> Option<Duration> {
     u64::try_from(MAX_WRITE_STALL.get()).ok().filter(|ms| *ms > 0).map(Duration::from_millis)
 }

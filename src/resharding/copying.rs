@@ -69,7 +69,7 @@ pub(super) struct Copying {
     progress_at: Instant,
 }
 
-/// What a recipient has copied, and what it works on.
+/// A recipient's progress in the clone.
 #[derive(Default)]
 struct Turn {
     /// the number of donors from which all parts are taken, and the last part that was taken from the next donor; 0: none
@@ -127,7 +127,7 @@ impl Copying {
         &self.key
     }
 
-    /// Writes the progress to the catalog if it was last written a while ago, or if `now` is true.
+    /// Writes the progress to the catalog: at most once in [`PROGRESS`], unless `now` is true.
     pub(super) fn store_progress(&mut self, now: bool) -> Result<()> {
         if !now && self.progress_at.elapsed() < PROGRESS {
             return Ok(());

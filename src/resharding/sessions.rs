@@ -210,8 +210,8 @@ impl Sessions {
         Ok(users)
     }
 
-    /// Copies the numbers of numbered writes from the donors to the recipients, without replies: those of the writes since the last call.
-    /// So a write that a client sends again is not executed twice. False if the deadline passed.
+    /// Copies the numbers of the numbered writes since the last call, without replies, from the donors to the
+    /// recipients, so that a write that a client sends again is not executed twice. False if the deadline passed.
     pub(super) fn copy_numbered_writes(&mut self, collection: i32, deadline: Option<Instant>) -> Result<bool> {
         if fault::is_off("numbered_writes") {
             return Ok(true);

@@ -63,7 +63,8 @@ pub(super) fn settle(id: i64) -> Result<()> {
                 if transaction::run(|| complete_or_abort(&row, &[], Confirmed::No))?
                     && let Err(error) = follow::follow(&row.namespace)
                 {
-                    // Shards stay ahead of the catalog, as after other moves that are lost: an administrator adopts them.
+                    // The shards stay ahead of the catalog, as after other lost moves, until an administrator adopts
+                    // them.
                     transaction::run(|| resharding::set_error(id, &error.text_without_values()))?;
                 }
             }
@@ -83,7 +84,7 @@ fn complete_or_abort(row: &Resharding, lost: &[ShardId], confirmed: Confirmed<'_
         return Ok(true);
     }
     resharding::set_error(row.id, "the process that copied the collection ended unexpectedly")?;
-    // Statements that have waited for the decision go on.
+    // The new revision lets statements that have waited for the decision continue.
     change::touch(row.collection)?;
     resharding::advance(row.id, State::Running, State::Aborted)?;
     Ok(false)
@@ -154,8 +155,8 @@ fn open_at(lost: &[ShardId]) -> Result<Vec<Resharding>> {
     Ok(open)
 }
 
-/// Makes the catalog follow the shards in what they have moved since the decision. If they contradict each other, they stay ahead, as in
-/// [`settle`].
+/// Makes the catalog follow the shards in what they have moved since the decision. If the shards contradict each other,
+/// they stay ahead of the catalog, as in [`settle`].
 fn follow_shards(row: &Resharding, lost: &[ShardId]) -> Result<()> {
     match attempt(|| follow::follow_in(&row.namespace, lost, &mut Holders::default())) {
         Err(error) if error.kind == Kind::IllegalOperation => {
@@ -165,8 +166,8 @@ fn follow_shards(row: &Resharding, lost: &[ShardId]) -> Result<()> {
     }
 }
 
-/// Completes a change that another server has probably decided, because an administrator confirms what recovery has asked: the error that
-/// the change's row has. Runs in the caller's transaction.
+/// Completes a change that another server has probably decided, because an administrator confirms the question that
+/// recovery has stored as the error in the change's row. Runs in the caller's transaction.
 ///
 /// INVARIANT: what is confirmed is what the shards show now. If recovery has asked something else, or nothing yet, that is an error.
 ///
@@ -206,8 +207,8 @@ fn clean(row: &Resharding) -> Result<()> {
 
 /// Drops the copy of an aborted change.
 ///
-/// INVARIANT: a shard drops it only at the version that the catalog knows. Another router's decision, also one that is prepared at the shard,
-/// gives it another version.
+/// INVARIANT: a shard drops its table of the copy only at the version that the catalog knows. Another router's
+/// decision, even one that is only prepared at the shard, gives the table another version.
 fn drop_copy(row: &Resharding) -> Result<()> {
     let (may_drop_own, recipients) = transaction::run(|| {
         let may_drop_own = restored::check_droppable(row)?;

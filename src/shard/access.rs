@@ -152,8 +152,8 @@ fn required_service_role() -> Result<String> {
     })
 }
 
-/// Makes a role the router's service role here, and creates the role if it is missing. `verifier`: of its password; None: the password
-/// stays.
+/// Makes a role the router's service role here, and creates the role if it is missing. `verifier`: that of the role's
+/// new password; None: the password stays.
 ///
 /// # Errors
 /// `Unauthorized` if the caller is not a superuser; `IllegalOperation` for a role that has too many rights.

@@ -21,8 +21,8 @@ pub fn read(collection: i32, key: &[u8]) {
     access_ring::note(collection, AccessKind::Read, Some(key));
 }
 
-/// Counts a statement that reads several chunks; `keys` has one key of each. Without keys it reads most of the collection. Counts nothing
-/// if the caller may not read the collection: anyone may call the functions that count.
+/// Counts a statement that reads several chunks; `keys` has one key of each. Without keys, the statement reads most of
+/// the collection. Counts nothing if the caller may not read the collection: anyone may call the functions that count.
 pub fn read_at<'k>(collection: i32, keys: impl IntoIterator<Item = &'k [u8]>) {
     if !table::oid(collection).is_ok_and(permission::may_read) {
         return;

@@ -242,7 +242,7 @@ pub fn pack(
                 goes_on
             });
             if goes_on && packing.is_full() {
-                // No key lies between this one and the same one with a zero byte added.
+                // The least key above this one is the same key with a zero byte appended.
                 let next = |id: Vec<u8>| [id, vec![0]].concat();
                 rest = row.bytes(0).map(|skey| (skey, row.bytes(1).map(next)));
                 goes_on = false;

@@ -1,7 +1,8 @@
 //! Inspects a collection's table on this shard and all documents in it: whether each is valid, is stored under its own keys, and
 //! belongs to this shard.
 //!
-//! The executor reads the table row by row, so memory does not grow with it, and it can be cancelled.
+//! The executor reads the table row by row, so memory does not grow with the table, and the inspection can be
+//! cancelled.
 
 use super::placement::{Placement, check_read};
 use super::recipient_load::read_key;

@@ -1,5 +1,6 @@
-//! The tables that a move creates for itself on the recipient, and that stay there until it is cleaned up. On the donor a move leaves rows
-//! of the capture tables: see [`DeleteCaptures`](docshard_core::routing::protocol::shard_tables::DeleteCaptures).
+//! The tables that a move or a change of layout creates for itself on a recipient, and that stay there until it is
+//! cleaned up. On a donor it leaves rows of the capture tables: see
+//! [`DeleteCaptures`](docshard_core::routing::protocol::shard_tables::DeleteCaptures).
 
 /// The foreign table over the donor's report of its identity.
 pub const IDENTITY: &str = "identity";

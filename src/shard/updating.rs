@@ -1,7 +1,7 @@
 //! Updates documents one by one while a statement finds them, without searching for them again.
 //!
-//! [`super::writing::lock_and_check`] is called before the statement. As in PostgreSQL, the statement does not see its own
-//! updates, because the new row versions have its own command number.
+//! [`super::writing::lock_and_check`] is called before the statement. As in PostgreSQL, the statement does not see its
+//! own updates, because the new row versions have the statement's own command number.
 
 use super::stored::document;
 use super::table;

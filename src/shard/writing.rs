@@ -37,7 +37,8 @@ const MAX_STAND_BY: Duration = Duration::from_millis(100);
 /// restart within seconds.
 const MAX_PREPARED: Duration = Duration::from_secs(5);
 
-/// The range and version that the last call of [`lock_and_check`] has checked. They hold as long as its locks are held.
+/// The range and version that the last call of [`lock_and_check`] has checked. The check stays valid as long as the
+/// locks of that call are held.
 struct Checked {
     epoch: Epoch,
     collection: i32,

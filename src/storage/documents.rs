@@ -123,7 +123,7 @@ impl DocumentScan {
                         Ok(Err(error)) => end = Some(ScanFailure::Error(error)),
                         Err(panic) => end = Some(ScanFailure::Panic(panic)),
                     }
-                    // After the last row of a page, the scan would release the page, on which the found documents are.
+                    // After a page's last row, the next call would release the page, which has the found documents.
                     let is_last = (*heap).rs_cindex as u64 + 1 >= (*heap).rs_ntuples as u64;
                     if end.is_some() || !page.is_empty() && (is_last || copied > MAX_DETOASTED) {
                         break;

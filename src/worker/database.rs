@@ -193,7 +193,7 @@ fn forget_numbered_writes() {
             match transaction::run(|| nodes::call_on(shard, &ForgetNumberedWrites { most: FORGOTTEN })) {
                 Ok(FORGOTTEN) => {}
                 Ok(_) => break,
-                // A shard of an earlier release has none.
+                // A shard of an earlier release does not have this function.
                 Err(error) if error.sqlstate == UNDEFINED_FUNCTION => break,
                 Err(error) => {
                     report(&error, &format!("forgetting numbered writes at shard \"{}\": ", shard.name));

@@ -35,7 +35,8 @@ fn delete(index: &Expiring, patience: i64, in_parts: bool) -> bool {
     let ages = (0..if in_parts { AGES } else { 0 }).rev().map(|power| 1000_i64 << power);
     for age in ages.chain(std::iter::once(0)) {
         activity::show("deleting expired documents");
-        // The limit is later than the deadline: a shard that deletes many documents has not failed.
+        // The limit for a silent shard is later than the delete's deadline, because a shard that deletes many documents
+        // has not failed.
         let _limit = hung::limit(Duration::from_millis(patience.unsigned_abs()) + hung::worker_timeout());
         let deleted = transaction::run(|| {
             let _deadline = Deadline::after(patience);

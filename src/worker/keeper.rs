@@ -50,8 +50,9 @@ const SETTINGS: &str = "SELECT pg_catalog.set_config(name, value, false) FROM (V
 /// The connection timeout of a host, in seconds.
 const CONNECT_S: u32 = 3;
 
-/// The longest time of a statement. Together with [`CONNECT_S`], [`CONNECT`] and [`ENDING`] it bounds how long a shard delays the others.
-/// That must be less than the silence after which the others give the lock to another router.
+/// The longest time of a statement. Together with [`CONNECT_S`], [`CONNECT`] and [`ENDING`] it bounds how long a shard
+/// delays the others. This sum must be less than the silence after which the other shards give the lock to another
+/// router.
 const STATEMENT: Duration = Duration::from_secs(3);
 
 /// If connecting to a shard has taken longer than this, the sessions of other routers there are not ended, and the connection is tried

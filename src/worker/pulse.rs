@@ -31,7 +31,7 @@ struct Beat {
     session: Option<Box<Session>>,
     /// The value that the shard is about to commit.
     advancing: Option<i64>,
-    /// The value that it last committed in this session.
+    /// The value that the shard last committed in this session.
     counter: i64,
     began: Option<Instant>,
     logged: Option<String>,

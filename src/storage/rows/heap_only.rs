@@ -28,7 +28,7 @@ unsafe extern "C-unwind" {
 /// The document's number in PostgreSQL's sets of columns.
 const MEMBER: c_int = DOC as c_int + 1 - pg_sys::FirstLowInvalidHeapAttributeNumber;
 
-/// Keeps the document out of the relation's set of indexed columns until it is dropped.
+/// Keeps the document out of the relation's set of indexed columns until this guard is dropped.
 pub(super) struct Unmentioned {
     rel: pg_sys::Relation,
     /// the set without the document, which belongs to the relation
