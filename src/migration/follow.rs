@@ -168,8 +168,8 @@ pub const HOW_TO_END: &str = "Look for documents of the chunk's range on all sha
      recipient) are prepared, ROLLBACK PREPARED both. If only the recipient's is, and no shard shows the documents, COMMIT PREPARED it; otherwise \
      ROLLBACK PREPARED. Then docshard.accept_shard(name, '{\"adopt\": true}') makes the catalog follow the shards.";
 
-/// Returns the chunks that now have another owner or several owners, each with its parts. Errors: `IllegalOperation`,
-/// with the ranges in which shards contradict each other.
+/// Returns the chunks that now have another owner or several owners, each with its parts.
+/// Errors: `IllegalOperation`, with the ranges in which shards contradict each other.
 fn find_owners(collection: &Collection, lost: &[ShardId], holders: &mut Placings) -> Result<Vec<(Chunk, Vec<Chunk>)>> {
     let mut ahead: Vec<ShardId> = holders.iter().filter(|(_, holder)| holder.is_ahead).map(|(id, _)| *id).collect();
     require_unsharded(collection, holders, &ahead)?;

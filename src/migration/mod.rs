@@ -8,8 +8,9 @@
 //! 1. Rows and version change in the same commit, on each shard, in its part of the move.
 //! 2. The donor's part commits before the recipient's, and both before the map changes. So a statement with the old map is stale by the
 //!    donor's version before the recipient can take a write; and a statement with the new map finds both shards at its version.
-//! 3. Before the decision nothing is committed on a shard except the capture and its log, the staging tables and perhaps an
-//!    empty table: an abort changes no document. After the decision a move cannot be aborted.
+//! 3. Before the decision nothing is committed on a shard except the capture and its log, the parts of the range, the
+//!    staging tables, copied numbered writes and perhaps an empty table: an abort changes no document. After the
+//!    decision a move cannot be aborted.
 //! 4. Versions are assigned under the collection's lock, and never reused, even if the move aborts.
 //! 5. If a coordinator ends, at any step, [`recovery`] replaces it and follows the catalog's decision.
 
