@@ -27,7 +27,7 @@ thread_local! {
 pub(super) struct Pool {
     pub(super) connections: Vec<Connection>,
     next_id: u64,
-    /// counts local transactions
+    /// the number of the current local transaction, counted by this process
     pub(super) epoch: u64,
     /// a request was sent in this local transaction
     pub(super) used: bool,
@@ -102,8 +102,8 @@ impl Pool {
         self.connections.iter_mut().find(|c| c.id == id)
     }
 
-    /// Returns the position of the connection to the server. Opens it if there is none, or only a dead one that the transaction
-    /// doesn't need.
+    /// Returns the position of the connection to the server. Opens one if there is none, or if it is lost and the transaction does
+    /// not need it.
     fn connection(&mut self, server: Oid, scope: RequestScope) -> Result<usize> {
         if scope != RequestScope::Metadata {
             serializable::touch(UsedNode::Server(server))?;

@@ -7,8 +7,8 @@
 //! The first write at a shard is sent without `BEGIN` if it goes to this shard alone: an *implicit transaction*. PostgreSQL
 //! executes the commands between two synchronisation points of a pipeline as one transaction. The pipeline stays open, a flush
 //! request asks for its answers, and its synchronisation point is sent in place of `COMMIT`. Until then an error, a lost
-//! connection, or `BEGIN` and `ROLLBACK` in the pipeline roll back. Savepoints, PREPARE TRANSACTION and SQL text first turn it
-//! into a block by `BEGIN`.
+//! connection, or `BEGIN` and `ROLLBACK` in the pipeline roll back. Before a savepoint, PREPARE TRANSACTION or SQL text, `BEGIN`
+//! turns the implicit transaction into a transaction block.
 //!
 //! Invariants: a batch is sent only while `steps` is empty and no text command is active. `steps` is complete before the
 //! connection waits for anything, so it can be drained after any interrupt. While a transaction is implicit, the wire is in
@@ -87,7 +87,7 @@ enum Step {
     Handshake,
     /// to the preparation of the statement with this number
     Prepare(u64),
-    /// to a statement whose rows are discarded
+    /// to an auxiliary statement, such as `SET`; its rows are discarded
     Silent,
     /// to the statement whose rows are the stream's
     Main,
@@ -114,16 +114,17 @@ impl From<Error> for Stop {
 #[derive(Debug, Clone, Copy, Default)]
 struct Batch {
     write: bool,
-    /// after an error the whole remote transaction may be rolled back: it has written nothing, and its snapshot need not be kept
+    /// after an error the whole remote transaction may be rolled back: before this batch it had written nothing, and its snapshot need
+    /// not be kept
     fresh: bool,
     /// the local nest level
     level: i32,
-    /// the current user when it was sent
+    /// the current user when the batch was sent
     user: Oid,
 }
 
-/// The largest number of rows that the statements of a batch may return without the main one. Each returns at most one; the limit stops a
-/// shard that sends rows without end.
+/// The largest number of rows that the statements of a batch other than the main one may return in total. Each returns at most one row;
+/// the limit stops a shard that sends rows without end.
 const MAX_UNREAD_ROWS: u32 = 1_000;
 
 /// Exists from the moment when a write that commits by itself is sent until the local transaction ends.
@@ -168,7 +169,7 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn open(id: u64, server: Oid) -> Result<Self> {
-        // The shard has missed statements while it was unavailable. A session runs them after its handshake.
+        // A session runs the statements that the shard has missed, after its handshake.
         if !handshake::pending(server)?.is_empty() {
             drop(Session::open(server)?);
         }
@@ -248,7 +249,7 @@ impl Connection {
         self.state.depth() == 0 || (!self.state.has_written() && !self.state.is_broken() && self.xact() != Xact::Failed)
     }
 
-    /// The remote transaction's state. The wire does not report an implicit transaction. It is open as long as it exists, because an error
+    /// The remote transaction's state. The wire does not report an implicit transaction: it counts as open until an error or its commit
     /// ends it.
     pub(super) fn xact(&self) -> Xact {
         match (self.state.is_void(), self.state.is_implicit()) {
@@ -391,9 +392,9 @@ impl Connection {
         if error.hint.is_some() { error } else { error.with_hint(hint) }
     }
 
-    /// The error of the read that has aborted the remote transaction, to be reported by a later statement. The client may not have seen it:
-    /// a cursor's rows are also read when another statement needs the connection. None if the read ran as another user, such as the owner
-    /// of a `SECURITY DEFINER` function: the message may contain values of documents.
+    /// The error of the read that has aborted the remote transaction, to be reported by a later statement. The client may not have seen the
+    /// error, if the rows of a cursor were read only because another statement needed the connection. None if the read ran as another
+    /// user, such as the owner of a `SECURITY DEFINER` function: the message may contain values of documents.
     pub(super) fn abort_cause(&self) -> Option<Error> {
         let (cause, _) = self.abort_cause.clone().filter(|(_, user)| *user == current_user())?;
         let shard = self.wire.shard();
@@ -462,7 +463,7 @@ impl Connection {
         Ok(accepted? && (self.state.is_feeding() || self.end_batch()))
     }
 
-    /// Ends a batch that cannot be completed. The wire has its start already.
+    /// Ends a batch that cannot be completed, but whose beginning was already passed to the wire.
     fn abandon_batch(&mut self) {
         self.session.rolled_back();
         self.state.end_feed();
@@ -535,7 +536,7 @@ impl Connection {
         self.ask_text(sql, None)
     }
 
-    /// Like [`Connection::send_text`], for statements whose rows have these columns.
+    /// Like [`Connection::send_text`], for statements that return rows with these columns.
     pub(super) fn ask_text(&mut self, sql: &str, columns: Columns) -> Result<()> {
         let text = c_string(sql)?;
         self.state.send_text();

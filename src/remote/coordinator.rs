@@ -9,9 +9,9 @@ pub trait Coordinator {
     fn token(&self) -> Result<String> {
         Ok("0".into())
     }
-    /// Writes the decision into the local transaction, after all shards have prepared. Called before the local commit, with a
-    /// snapshot; an error aborts everywhere. If `at_once` is false, the local transaction is prepared and may stay so for a long
-    /// time.
+    /// Writes the decision into the local transaction, after all shards have prepared. Called before the local commit, with an
+    /// active snapshot; an error rolls the transaction back on all nodes. If `at_once` is false, the local transaction is not
+    /// committed but prepared, and may remain prepared for a long time.
     fn decide(&self, gids: &[(Oid, String)], at_once: bool) -> Result<()>;
     /// Called for a statement that has waited at a shard for so long that it may be part of a deadlock. May unwind.
     fn suspect_deadlock(&self) {}

@@ -1,5 +1,5 @@
-//! The handshake, the first statement of each connection: it names the shard that the router means to reach, and the router. Its
-//! content is defined in `docshard_core::cluster::handshake`; a [`Cluster`] reads it from the catalog.
+//! The handshake, the first statement of each connection, names the router and the shard that the router means to reach.
+//! `docshard_core::cluster::handshake` defines its content; a [`Cluster`] reads the content from the catalog.
 
 use super::param::Encoded;
 use super::row::RemoteRow;
@@ -29,17 +29,17 @@ pub trait Cluster {
     /// The handshake for a server, in the newest snapshot of the catalog; None if the server is not a shard's.
     fn hello(&self, server: Oid) -> Result<Option<Hello>>;
 
-    /// Returns statements that the shard missed while it was unavailable. They must run before anything else, and may be run
-    /// twice.
+    /// Returns the statements that the shard missed while it was unavailable. They must run before any other statement, and
+    /// running one of them twice is harmless.
     fn pending(&self, server: Oid) -> Result<Vec<String>>;
 
-    /// The password that the service role is being given at a server's shard, by the newest snapshot; None: it is not being changed.
+    /// The new password of the service role at a server's shard, in the newest snapshot; None if the password is not being changed.
     fn next_password(&self, server: Oid) -> Result<Option<String>>;
 
-    /// The name of another shard whose server has the same address as this one; None if there is none.
+    /// The name of another shard whose server has the same address as this server; None if there is none.
     fn same_address(&self, server: Oid) -> Result<Option<String>>;
 
-    /// Refuses (08004) a database that reports another identity than the router's own database, which this process serves.
+    /// Refuses (08004) an identity that is not that of the database which this process serves, the router's own.
     fn require_here(&self, identity: &str) -> Result<()>;
 }
 
@@ -77,11 +77,11 @@ pub(super) fn require_here(identity: &str) -> Result<()> {
 /// The state of a connection's handshake.
 #[derive(Debug)]
 pub(super) enum HandshakeState {
-    /// the next batch begins with it
+    /// the next batch begins with the handshake
     Due,
-    /// the batch that is being built begins with it
+    /// the batch that is being built begins with this handshake
     Ready(Box<Hello>),
-    /// sent, and not answered to the end: the first rows of the answer
+    /// sent, and not yet answered completely; with the rows of the answer that have arrived, at most two
     Sent(Box<Hello>, Vec<RemoteRow>),
     Done,
 }
@@ -141,7 +141,7 @@ impl HandshakeState {
 /// Performs the handshake in a round trip of its own. `writes`: the statements after it write.
 ///
 /// # Errors
-/// 08004 if the server is another shard, or an older copy of it.
+/// 08004 if the server is another shard, or an older copy of the expected one.
 pub(super) fn greet(wire: &mut Wire, hello: &Hello, writes: bool) -> Result<()> {
     let mut encoded = Encoded::default();
     encoded.encode(&SayHello::of(hello, writes).params(), COLUMNS)?;
@@ -157,7 +157,7 @@ pub(super) fn greet(wire: &mut Wire, hello: &Hello, writes: bool) -> Result<()> 
     }
 }
 
-/// Compares the answer with the handshake; true if the shard's position is the catalog's.
+/// Checks the answer to a handshake. True if the shard is at the position that the catalog has for it.
 pub(super) fn accept(hello: &Hello, rows: &[RemoteRow]) -> Result<bool> {
     let welcome: Welcome =
         SayHello::decode(rows).map_err(|error| Error::new(Kind::HostUnreachable, error.into_message()))?.into();

@@ -24,7 +24,7 @@ static SHARD_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(30_000);
 /// In milliseconds.
 static WORKER_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(300_000);
 
-/// The longest time that a worker waits for data from a shard, for the answer to a probe, or for a connection.
+/// The longest time that a worker waits for data before it probes the shard, for the answer to a probe, or for a connection.
 const WORKER_PATIENCE: Duration = Duration::from_secs(4);
 
 pub(super) const NO_CONNECTION: &str = "a new connection gets no answer";
@@ -88,7 +88,7 @@ pub fn limit(time: Duration) -> Limited {
     Limited(LIMIT.replace(Some(time)))
 }
 
-/// When a statement that is sent now must have ended, and the time that it has; None: no limit.
+/// The deadline and the time limit of a statement that is sent now; None: no limit.
 pub(super) fn due() -> Option<(Instant, Duration)> {
     let limit = LIMIT.get().or_else(|| IS_WORKER.get().then(worker_timeout))?;
     Some((Instant::now() + limit, limit))
@@ -106,7 +106,7 @@ pub fn become_worker() {
     IS_WORKER.set(true);
 }
 
-/// How long a shard may be silent; None: for ever.
+/// How long a shard may be silent before it is probed; None: for ever.
 pub(super) fn patience() -> Option<Duration> {
     let limit = Duration::from_millis(u64::try_from(SHARD_TIMEOUT.get()).unwrap_or(0));
     let limit = if IS_WORKER.get() { limit.min(WORKER_PATIENCE) } else { limit };
@@ -165,7 +165,7 @@ pub fn is_silent(shard: &str) -> bool {
     RESTING.with_borrow(|resting| resting.is_silent(shard))
 }
 
-/// True if an error is about a silent shard, which the worker has already logged.
+/// True if the worker need not log this error: it is a timeout of a shard that was logged when it became silent.
 pub fn is_known(error: &Error) -> bool {
     IS_WORKER.get() && is_timeout(error) && error.shards.iter().any(|shard| is_silent(shard))
 }

@@ -7,8 +7,8 @@ pub(super) fn is_of_server(message: &str) -> bool {
     message.lines().any(|line| line.split_once(":  ").is_some_and(|(_, rest)| rest.get(5..7) == Some(": ")))
 }
 
-/// Returns a message without its SQLSTATE (libpq gives that only in its most verbose form), and true if it says that the
-/// password was refused.
+/// Returns the message without the SQLSTATE and the source location that libpq's verbose form has, and true if the password
+/// was refused.
 pub(super) fn without_sqlstate(message: &str) -> (String, bool) {
     let code = std::str::from_utf8(&INVALID_PASSWORD).expect("ASCII");
     let refused = message.contains(&format!(" {code}: "));

@@ -1,8 +1,8 @@
 //! Login at a shard as the service role.
 //!
 //! While the service role's password changes, the shard's password and the user mapping here may differ for a moment. So if a
-//! password is refused, the others that the catalog knows are tried: the one that is being set, and that of the mapping as it is now.
-//! There is no waiting: a password that is wrong for good is reported at once.
+//! password is refused, the other passwords in the catalog are tried at once: the mapping's present one, and the one that is being set.
+//! If none is left, the error is reported without waiting.
 //!
 //! If there are several hosts, the first one that accepts the login need not be the shard's primary: it may be an old primary
 //! that was replaced. A host whose handshake was refused is passed over for a while, so that the next connection goes to another
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 /// Largest number of logins with different passwords.
 const MAX_PASSWORDS: usize = 6;
 
-/// Largest number of refused hosts that are kept until they are reported; only the worker reports them.
+/// Largest number of refused hosts that are kept. Only the worker reports them; in other processes the list is never emptied.
 const MAX_REFUSED: usize = 64;
 
 /// How long a host is passed over after it refused a handshake.
@@ -66,7 +66,8 @@ fn note_refused(server: Oid, host: usize, why: &str) {
     });
 }
 
-/// Called when a host has refused the handshake, for this reason. True if there is a host that is not passed over yet.
+/// Passes over a host that has refused the handshake, for the reason `why`. True if another host remains; false if none does, or if
+/// this host was passed over already.
 pub(super) fn pass_over(server: Oid, host: usize, why: &str) -> bool {
     let hosts = options::route(server).map_or(1, |route| options::alternatives(&route.options).len());
     let mut passed = passed_over(server);
@@ -98,8 +99,8 @@ impl Passwords {
         }
         self.0.push(route.password().map(str::to_owned));
         ffi::accept_invalidations();
-        // A change commits the mapping's new password and its own end together. So the password that is being set is read first, and then
-        // the mapping.
+        // One commit ends a password change and writes the new password into the mapping. So the password that is being set is read
+        // first: in the other order, a commit between the two reads would hide the new password from both.
         let changing = handshake::next_password(server)?;
         let now = options::route(server)?;
         let is_new = |route: &Route| !self.0.iter().any(|tried| tried.as_deref() == route.password());
@@ -114,7 +115,7 @@ pub(super) fn explained(server: Oid, route: &Route, error: Error) -> Error {
         return error;
     }
     let shard = shard_of(&route.server_name);
-    // The roles of a cluster's shards differ, so a sibling refuses the login, and does not say who it is.
+    // Each shard has its own service role, so a sibling refuses the login before a handshake could tell its name.
     if let Ok(Some(sibling)) = handshake::same_address(server) {
         let message = format!(
             "expected shard \"{shard}\", but the foreign server {} has the address of shard \"{sibling}\"",
@@ -134,7 +135,7 @@ pub(super) fn explained(server: Oid, route: &Route, error: Error) -> Error {
     ))
 }
 
-/// Connects to a server; `complete` adds the connection's options to those of the route.
+/// Connects to a server. `complete` returns the route's options with those that this kind of connection adds.
 pub(super) fn connect(server: Oid, complete: impl Fn(&Route) -> Vec<(String, String)>) -> Result<(Route, Wire)> {
     let mut route = options::route(server)?;
     let mut passwords = Passwords::default();

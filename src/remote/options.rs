@@ -12,17 +12,18 @@ use docshard_core::error::{Kind, error};
 use pgrx::pg_sys::Oid;
 use std::time::Duration;
 
-/// They come after the administrator's `options`, and so override them. With a `gin_fuzzy_search_limit`, a search by an index of entries
-/// would return only some of the documents. The last one ends statements of a router that has died.
+/// These settings follow the administrator's `options`, and so override them. With a `gin_fuzzy_search_limit`, a search by an index of entries
+/// would return only some of the documents. `client_connection_check_interval` ends the statements
+/// of a router that has died.
 const SETTINGS: &str = "-c search_path=pg_catalog,pg_temp -c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres \
                         -c extra_float_digits=3 -c bytea_output=hex -c standard_conforming_strings=on \
                         -c gin_fuzzy_search_limit=0 -c client_connection_check_interval=2s";
 
-/// The administrator's `options` override them. JIT compilation takes longer than most statements, and does not speed up
+/// The administrator's `options` override these settings. JIT compilation takes longer than most statements, and does not speed up
 /// docshard's functions, in which conditions spend their time.
 const DEFAULTS: &str = "-c jit=off";
 
-/// Options by which lost hosts are detected; the server's options override them. `tcp_user_timeout` is long, as it also applies while a
+/// Options by which the loss of a host is detected; the server's options override them. `tcp_user_timeout` is long, as it also applies while a
 /// shard reads nothing because a statement waits for a lock.
 const LOST_HOSTS: [(&str, &str); 4] = [
     ("keepalives_idle", "30"),
@@ -190,8 +191,8 @@ pub(super) fn connect_timeout(options: &[(String, String)]) -> (Duration, bool) 
     (Duration::from_secs(seconds), given.is_some())
 }
 
-/// The options of a route that say to which database, and as whom, a connection leads, for each host. The order of several hosts does
-/// not matter: a move may change it.
+/// For each host of a route, the options that choose the server, the database and the user. Sorted, because a move of a chunk may
+/// change the order of the hosts.
 pub(super) fn destination(options: &[(String, String)]) -> Vec<Vec<(String, String)>> {
     let mut hosts = alternatives(options);
     for host in &mut hosts {
@@ -226,7 +227,7 @@ pub(super) fn alternatives(options: &[(String, String)]) -> Vec<Vec<(String, Str
     (0..count).map(one).collect()
 }
 
-/// The options with the given one of several hosts in the first place; None if there is only one.
+/// The options with the given host moved to the front of the list of hosts; None if there is only one host.
 pub(super) fn with_host_first(options: &[(String, String)], host: usize) -> Option<Vec<(String, String)>> {
     let count = alternatives(options).len();
     if count < 2 || host >= count {

@@ -1,6 +1,6 @@
 //! Requests to shards: SQL text with typed parameters, in PostgreSQL's binary format.
 //!
-//! They are encoded into a reusable buffer, [`Encoded`].
+//! Parameters are encoded into a reusable buffer, [`Encoded`].
 
 use crate::pg::error::Result;
 use crate::pg::spi::param::type_oid;
@@ -11,7 +11,7 @@ use pgrx::pg_sys::{self, Oid};
 use std::borrow::Cow;
 use std::ffi::CString;
 
-/// One statement, without NUL. A connection prepares it once and finds it again by its text, so texts should repeat.
+/// One statement, whose text contains no NUL. A connection finds a prepared statement by its text, so texts should repeat.
 #[derive(Debug, Clone)]
 pub struct Sql<'a> {
     pub sql: &'a str,
@@ -29,7 +29,7 @@ pub struct Request<'a> {
     /// executed before the statement in the same round trip and transaction; its rows are discarded
     pub preamble: Option<Sql<'a>>,
     pub statement: Sql<'a>,
-    /// opens the remote transaction, and makes the server a participant of the commit
+    /// the statement writes: it runs in a remote transaction that takes part in the commit, or commits by itself if it may decide alone
     pub write: bool,
     pub scope: RequestScope,
 }
@@ -43,10 +43,10 @@ pub enum Role {
     Application(Oid),
 }
 
-/// How much of the local transaction a request is, as far as the caller knows.
+/// The part of the local transaction that a request makes up, as far as the caller knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestScope {
-    /// like [`RequestScope::OneOfSeveral`], for metadata: it reads and writes no documents, so it cannot conflict with a serializable
+    /// like [`RequestScope::OneOfSeveral`], but the request reads and writes no documents, so it may go to any server in a SERIALIZABLE
     /// transaction
     Metadata,
     /// one of several requests that a statement sends
@@ -64,12 +64,12 @@ impl RequestScope {
     }
 }
 
-/// A statement's text in a message.
+/// A statement's text with the NUL that ends it in a message.
 pub(super) fn c_string(sql: &str) -> Result<CString> {
     CString::new(sql).map_err(|_| error!(Kind::BadValue, "a statement contains NUL"))
 }
 
-/// Parameters as a Bind message has them, their types, and the columns of the statement's rows.
+/// Parameters in the format of a Bind message, their types, and the columns of the statement's rows.
 #[derive(Debug)]
 pub(super) struct Encoded {
     bytes: Vec<u8>,
@@ -84,7 +84,7 @@ const BINARY: [u8; 4] = [0, 1, 0, 1];
 const MAX_BYTES: usize = 1 << 30;
 
 impl Default for Encoded {
-    /// No parameters, and rows that are not used.
+    /// No parameters. The rows are not used, so their columns are not checked.
     fn default() -> Self {
         Self { bytes: [&BINARY[..], &[0, 0], &BINARY[..]].concat(), types: Vec::new(), columns: None }
     }

@@ -17,7 +17,7 @@ struct Entry {
 
 pub(super) struct Lookup {
     pub(super) name: CString,
-    /// the number of the statement, for [`Prepared::forget`], if it must be prepared first
+    /// the statement's number, for [`Prepared::forget`], if the caller must prepare the statement first; None if it is prepared
     pub(super) prepare: Option<u64>,
     /// a statement to deallocate
     pub(super) evict: Option<CString>,

@@ -27,15 +27,15 @@ impl fmt::Debug for ProbeTarget {
 pub(super) enum ProbeResult {
     /// the shard responds
     Yes,
-    /// it does not, for this reason
+    /// the shard does not respond, for this reason
     No(String),
-    /// ended by a pending cancel, which has not been served
+    /// a pending cancel has ended the probe, and has not been served
     Canceled,
 }
 
 struct Probe {
     deadline: Instant,
-    /// a pending cancel ends it
+    /// a pending cancel ends the probe
     heeds_cancel: bool,
 }
 
@@ -44,7 +44,7 @@ impl ProbeTarget {
         Self { shard: shard.to_owned(), options: options.to_vec() }
     }
 
-    /// Probes the shard, for as long as connecting may take. Serves interrupts; `heeds_cancel`: a pending cancel ends it.
+    /// Probes the shard, for as long as connecting may take. Serves interrupts. `heeds_cancel`: a pending cancel ends the probe.
     pub(super) fn probe(&self, heeds_cancel: bool) -> ProbeResult {
         let probe = Probe { deadline: Instant::now() + hung::connecting(&self.options), heeds_cancel };
         probe.run(&self.options).err().unwrap_or(ProbeResult::Yes)

@@ -90,17 +90,17 @@ thread_local! {
     static IN_MEMORY: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Rows are written to the file in blocks of at least this size.
+/// Rows are written to the file in blocks of at least this size, except for the last block.
 const BLOCK: usize = 8 << 10;
 
-/// Rows that are written once, and then read once. They are kept in memory as long as all spools together need at most `work_mem`; then all
-/// but the last block are in a temporary file.
+/// Rows that are written once, and then read once. They stay in memory while all spools together take at most `work_mem`. Beyond that,
+/// full blocks go to a temporary file.
 #[derive(Debug, Default)]
 pub(super) struct Spool {
     memory: Vec<u8>,
-    /// its part of [`IN_MEMORY`]
+    /// the bytes of `memory` that [`IN_MEMORY`] includes
     counted: usize,
-    /// its buffer is for reading
+    /// the buffer is used only for reading
     file: Option<BufReader<TempFile>>,
     read: usize,
     rows: u64,
@@ -132,7 +132,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Counts the bytes that it has in memory.
+    /// Updates [`IN_MEMORY`]: this spool now has `bytes` in memory.
     fn count(&mut self, bytes: usize) {
         IN_MEMORY.set(IN_MEMORY.get() - self.counted + bytes);
         self.counted = bytes;

@@ -22,7 +22,7 @@ thread_local! {
 /// Called before the transaction reads or writes documents at a node.
 ///
 /// # Errors
-/// `NotImplemented` (0A000) if it is serializable and has used another node.
+/// `NotImplemented` (0A000) if the transaction is SERIALIZABLE and has used another node.
 pub fn touch(node: UsedNode) -> Result<()> {
     if !snapshot::is_serializable() {
         return Ok(());

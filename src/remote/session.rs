@@ -30,9 +30,10 @@ const CATCH_UP_MS: u32 = 2_000;
 /// A connection outside the caller's transaction. Statements commit by themselves unless [`Session::execute`] begins a transaction.
 /// A commit survives a crash of the shard and a failover to its synchronous standby, whatever the shard's `synchronous_commit`.
 ///
-/// A session of a foreign server is unusable once its options lead elsewhere, as a cached connection is: see [`Destination`].
+/// A session of a foreign server becomes unusable when the options of the server or of the user mapping lead elsewhere: see
+/// [`Destination`].
 ///
-/// Dropping it cancels the running statement and closes the connection.
+/// Dropping a session cancels the running statement and closes the connection.
 #[derive(Debug)]
 pub struct Session {
     wire: Wire,
@@ -44,11 +45,11 @@ pub struct Session {
     destination: Option<Destination>,
 }
 
-/// Where a session leads. It outlives transactions, so it must notice when the server's options, or those of the user mapping, change.
+/// Where a session leads. A session outlives transactions, so it must notice when the options of its server or user mapping change.
 #[derive(Debug)]
 struct Destination {
     server: Oid,
-    /// without the password: a session continues while that is being changed
+    /// without the password: a change of the password does not end the session
     options: Vec<Vec<(String, String)>>,
     /// `ffi::option_changes` when the options were compared last
     compared: Cell<u64>,
@@ -82,8 +83,8 @@ impl Drop for Session {
 }
 
 impl Session {
-    /// Connects as the service role, under the same rules as cached connections. The handshake needs its own round trip: COMMIT
-    /// PREPARED, or a text of several statements, cannot share a transaction with it.
+    /// Connects as the service role, under the same rules as cached connections. The handshake takes a round trip of its own, because
+    /// COMMIT PREPARED, or a text of several statements, cannot share a transaction with the handshake.
     ///
     /// # Errors
     /// 08004 if the server is not the shard that the catalog names, or if this database's own server leads to another database.
@@ -95,7 +96,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Like [`Session::open`], but accepts any position of the shard, and does not run the statements that it has missed.
+    /// Like [`Session::open`], but accepts any position of the shard, and does not run the statements that the shard has missed.
     pub fn open_at_any_position(server: Oid) -> Result<Session> {
         Self::greet(server, |hello| Hello { known: None, ..hello })
     }
@@ -116,8 +117,8 @@ impl Session {
         }
     }
 
-    /// Checks that a session to this database leads here. The databases of a former router and of a copy answer the handshake as this one
-    /// does.
+    /// Checks the identity of the database that a session to this database has reached. The handshake does not suffice: the database of a
+    /// former router, or a copy of this one, gives the same answer.
     fn require_here(&mut self, hello: &Hello) -> Result<()> {
         if hello.to.shard != LOCAL {
             return Ok(());
@@ -126,8 +127,8 @@ impl Session {
         handshake::require_here(&found)
     }
 
-    /// The options of its server, with the host that it has reached as the first one. None if the server has only one host, or if the
-    /// session was opened by an address.
+    /// The options of the session's server, with the host that the session has reached as the first one. None if the server has only one
+    /// host, or if the session was opened by an address.
     pub fn options_with_host_first(&self) -> Result<Option<Vec<(String, String)>>> {
         let Some(to) = &self.destination else { return Ok(None) };
         Ok(options::with_host_first(&options::server_options(to.server)?, self.wire.host))
@@ -149,8 +150,8 @@ impl Session {
         Ok(Self::of(wire, Some(Destination { server, options: options::destination(&route.options), compared })))
     }
 
-    /// Runs a statement that the shard missed. If a transaction holds locks that the statement needs, the statement is postponed: the
-    /// transaction may be prepared, and this session may be needed to end it.
+    /// Runs a statement that the shard missed. If another transaction holds a lock that the statement needs, the statement is left to a later
+    /// session: the other transaction may be prepared, and the caller may need this session to end it.
     fn catch_up(&mut self, sql: &str) -> Result<()> {
         match self.execute(&format!("BEGIN; SET LOCAL lock_timeout = '{CATCH_UP_MS}'; {sql}; COMMIT")) {
             Err(error) if error.sqlstate == LOCK_NOT_AVAILABLE => self.execute("ROLLBACK"),
@@ -181,7 +182,7 @@ impl Session {
     /// Performs the handshake of a shard's server, for a session that was opened by another address.
     ///
     /// # Errors
-    /// 08004 if it is another shard, or an older copy of it.
+    /// 08004 if the session has reached another shard, or an older copy of the expected one.
     pub fn greet_as(&mut self, server: Oid) -> Result<()> {
         handshake::hello(server)?.map_or(Ok(()), |hello| handshake::greet(&mut self.wire, &hello, true))
     }
@@ -242,8 +243,8 @@ impl Session {
         self.finish(Limit::Served).map(drop)
     }
 
-    /// Closes the connections of postgres_fdw in this session, outside a transaction; otherwise the servers log lost
-    /// connections.
+    /// Closes the connections that postgres_fdw has opened in the shard's session; without this the other servers log lost connections.
+    /// Must be called outside a transaction.
     pub fn close_foreign(&mut self) {
         let schema = "SELECT pg_catalog.quote_ident(n.nspname) FROM pg_catalog.pg_extension e \
                       JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'postgres_fdw'";
@@ -356,7 +357,7 @@ impl Connection for Session {
     }
 }
 
-/// Makes commits durable: the catalog relies on what sessions have committed.
+/// Makes commits durable, because the router's catalog assumes that what a session has committed is not lost.
 fn durable(options: &[(String, String)]) -> Vec<(String, String)> {
     options::with_setting(options, "synchronous_commit=on")
 }

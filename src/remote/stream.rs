@@ -94,7 +94,7 @@ pub fn await_all(streams: &mut [Option<Stream>]) -> Result<()> {
     })
 }
 
-/// Ends all streams after an error of one; returns the error to report.
+/// Ends all streams after an error of one of them; returns the error to report.
 fn fail_all(pool: &mut Pool, streams: &mut [Option<Stream>], error: Error) -> Error {
     let live = |s: &&Stream| matches!(s.progress.borrow().phase, Phase::Live);
     let live: Vec<u64> = streams.iter().flatten().filter(live).map(|s| s.connection).collect();
@@ -205,7 +205,7 @@ impl Stream {
         }
     }
 
-    /// All rows that are left, of a statement that returns few.
+    /// Reads all remaining rows, of a statement that returns few.
     ///
     /// # Errors
     /// `ExceededMemoryLimit` if they do not fit into memory.
@@ -222,7 +222,7 @@ impl Stream {
         Ok(rows.into_vec())
     }
 
-    /// Reads all rows into a spool, unless another statement has done so. They outlive the current subtransaction.
+    /// Moves the unread rows to a spool, unless that has happened already, so that they outlive the current subtransaction.
     pub fn keep(&self) -> Result<()> {
         with_pool(|pool| {
             pool.by_id(self.connection).ok_or_else(closed)?.settle();

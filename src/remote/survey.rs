@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct Surveyed {
     pub rows: Result<Vec<RemoteRow>>,
-    /// the round trip of the query, without connecting; None without an answer
+    /// the time from sending the query to its answer, without connecting; None without an answer
     pub latency: Option<Duration>,
 }
 
@@ -45,8 +45,8 @@ enum Stage {
 }
 
 /// Queries every server, as the service role, for rows with these columns; answers come in the order of `servers`. `accept` checks the
-/// answer of the server at a position: an error refuses the host that the answer came from. The system resolves host names without a time
-/// limit. Serves interrupts.
+/// answer of the server at a position: an error refuses the host that the answer came from. `limit` does not
+/// cover the resolution of host names. Serves interrupts.
 ///
 /// # Errors
 /// `BSONObjectTooLarge` for a parameter that is too long.
@@ -122,7 +122,7 @@ fn begin(server: usize, oid: Oid) -> Result<Vec<Attempt>> {
     }
 }
 
-/// Records an error of a host, unless another host has answered. Messages of several are joined.
+/// Records an error of a host, unless another host of the server has answered. The messages of several hosts are joined.
 fn note(outcome: &mut Option<Surveyed>, error: Error) {
     match outcome {
         Some(Surveyed { rows: Err(first), .. }) => first.message = format!("{}; {}", first.message, error.message),

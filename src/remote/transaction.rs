@@ -66,12 +66,12 @@ pub fn can_retry(server: Oid) -> bool {
     !with_pool(|pool| Ok(pool.connections.iter().any(refuses))).unwrap_or(false)
 }
 
-/// Rolls the remote transaction back if it consists of the last request only, so that the request may be sent again.
+/// Rolls a server's remote transaction back if it consists of the last request only, so that the request may be sent again.
 pub fn undo(server: Oid) {
     with_free_pool(|pool| pool.connections.iter_mut().filter(|c| c.server == server).for_each(Connection::undo));
 }
 
-/// True if a remote transaction has failed that cannot be begun again: only the whole local transaction can be retried.
+/// True if a remote transaction has failed, so that only the whole local transaction can be retried.
 pub fn has_failed() -> bool {
     let failed = |c: &mut Connection| {
         // A batch in flight may still fail.
@@ -283,7 +283,7 @@ impl Pool {
             snapshot::check_serializable();
             self.end_readers(&[])?;
         }
-        // A commit that was sent must be awaited, so a cancel is delayed; a shutdown isn't.
+        // The answer to a commit must be awaited, so a cancel is delayed; a shutdown is not.
         let _hold = HoldCancel::new();
         let mut writer_id = 0;
         for writer in self.writers() {

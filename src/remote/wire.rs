@@ -30,13 +30,13 @@ pub(super) const NO_RESOURCES: &str = "out of memory or file descriptors";
 pub(super) enum Limit {
     /// for ever; interrupts are served
     Served,
-    /// until then; interrupts are not served: for cleanup that must not raise
+    /// until this time; interrupts are not served: for cleanup that must not raise
     Until(Instant),
-    /// until then; interrupts are served
+    /// until this time; interrupts are served
     ServedUntil(Instant),
-    /// until a cancel is pending ([`Lost::Late`]), which is not served; a shutdown is
+    /// until a cancel is pending: the wait then ends with [`Lost::Late`], and the cancel is not served; a shutdown is served
     Outcome,
-    /// like [`Limit::Outcome`], but only until then
+    /// like [`Limit::Outcome`], but at most until this time
     OutcomeUntil(Instant),
 }
 
@@ -86,7 +86,7 @@ pub(super) struct Wire {
     /// the rows that `finish` will return
     rows: Rows,
     silence: Silence,
-    /// when the statement must have ended, and the time that it has
+    /// the statement's deadline and time limit: see [`hung::due`]
     due: Option<(Instant, Duration)>,
     /// the shards to probe if nothing arrives: this one, and shards that it may wait for
     targets: Vec<ProbeTarget>,
@@ -217,7 +217,7 @@ impl Wire {
         self.unflushed = !self.pg.flush();
     }
 
-    /// Fails if the statement has not ended in its time.
+    /// Fails if the statement's deadline has passed.
     fn check_due(&self, now: Instant) -> std::result::Result<(), Lost> {
         let Some((_, limit)) = self.due.filter(|(due, _)| *due <= now) else { return Ok(()) };
         let why = format!("a statement has not ended within {} s", limit.as_secs());
@@ -253,12 +253,12 @@ impl Wire {
         Ok(self.pg.result())
     }
 
-    /// True if the next result, or the command's end, is here.
+    /// True if the next result, or the command's end, has arrived.
     pub(super) fn has_arrived(&mut self) -> bool {
         !self.unflushed && !self.pg.is_busy()
     }
 
-    /// Waits until the next result, or the command's end, is here.
+    /// Waits until the next result, or the command's end, has arrived.
     pub(super) fn ready(&mut self, limit: Limit) -> std::result::Result<(), Lost> {
         if let Some(hung) = self.hung.take() {
             return Err(Lost::Hung(hung));
@@ -381,7 +381,7 @@ impl Wire {
     }
 }
 
-/// How the message of a connection that could not be made begins, before the reason.
+/// The beginning of the message about a connection that could not be made; the reason follows.
 pub(super) fn cannot_connect(name: &str) -> String {
     format!("could not connect to shard \"{name}\": ")
 }

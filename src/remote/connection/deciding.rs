@@ -1,7 +1,7 @@
 //! Writes that are the whole local transaction: such a write is sent without a surrounding transaction, and its success commits.
 //!
-//! Once it is sent the shard decides the outcome: a cancel is passed on to the shard, and the shard's answer counts. The outcome
-//! is unknown only after a shutdown of this process, a lost connection, or if the shard does not answer. After a success no
+//! Once the write is sent, the shard decides the outcome: a cancel is passed on to the shard, and the shard's answer counts. The
+//! outcome is unknown only if this process shuts down, the connection is lost, or the shard does not answer. After a success no
 //! cancel is served until the local transaction has ended, so nothing prevents its commit.
 
 use super::super::ffi::{self, Cancel, HoldCancel};
@@ -23,13 +23,13 @@ impl Connection {
         self.deciding.as_ref().is_some_and(|deciding| !deciding.committed)
     }
 
-    /// True if this process was chosen to end a deadlock, and such a write is cancelled for that.
+    /// True if a write that commits by itself is being cancelled because this process was chosen to end a deadlock.
     pub(super) fn is_victim(&self) -> bool {
         self.deciding.as_ref().is_some_and(|deciding| deciding.is_victim)
     }
 
-    /// Returns the limit for the next wait. While the shard decides, a wait without a limit ends when a cancel is pending, and after the
-    /// cancel was passed on, at its deadline.
+    /// Returns the limit for the next wait. While the shard decides, [`Limit::Served`] is replaced: the wait ends when a cancel is pending,
+    /// or at the deadline of a cancel that was passed on.
     pub(super) fn patience(&self, limit: Limit) -> Limit {
         match (&self.deciding, limit) {
             (Some(Deciding { committed: false, deadline, .. }), Limit::Served) => {
@@ -40,7 +40,7 @@ impl Connection {
     }
 
     /// Passes a cancel on to the shard, because this process was cancelled, or to end a deadlock (`is_victim`). In the latter case no
-    /// client waits for the effect, so it may take any time, until a cancel.
+    /// client waits for the effect, so there is no deadline until this process is cancelled, too.
     pub(super) fn pass_cancel_on(&mut self, is_victim: bool) {
         let cancels = self.deciding.as_ref().is_some_and(|deciding| deciding.cancelling.is_none());
         let request = if cancels { self.canceller().map(Cancel::send) } else { None };
@@ -72,7 +72,7 @@ impl Connection {
         }
     }
 
-    /// Called when the local transaction has ended. True if a write has committed by itself.
+    /// Called when the local transaction has ended. True if a write in it has committed by itself.
     pub fn release(&mut self) -> bool {
         self.deciding.take().is_some_and(|deciding| deciding.committed)
     }

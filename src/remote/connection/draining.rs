@@ -18,7 +18,7 @@ fn interrupted() -> Error {
 }
 
 impl Connection {
-    /// Makes the batch's stream fail. Its rows will be discarded, so it must not end as if it were complete.
+    /// Makes the stream of the batch fail. The rows will be discarded, and the reader must not take what it got for the whole answer.
     fn fail_stream(&self) {
         if let Some(progress) = &self.current
             && matches!(progress.borrow().phase, Phase::Live)
@@ -89,7 +89,7 @@ impl Connection {
         if self.is_busy() { self.wire.pg.canceller() } else { None }
     }
 
-    /// Reads and discards what arrives within a short time. Often that is the end of the batch.
+    /// Reads and discards what arrives within a short time, which is often the rest of the batch.
     pub fn drain_briefly(&mut self, time: Duration) {
         self.fail_stream();
         let deadline = Instant::now() + time;

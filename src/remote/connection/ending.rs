@@ -10,7 +10,7 @@ use std::ffi::CStr;
 use std::time::Instant;
 
 impl Connection {
-    /// Makes a transaction block of an implicit transaction.
+    /// Turns an implicit transaction into a transaction block; does nothing if there is no implicit one.
     pub fn make_block(&mut self) -> Result<()> {
         if !self.state.is_implicit() || self.state.is_broken() {
             return Ok(());
@@ -26,14 +26,14 @@ impl Connection {
         if self.state.is_implicit() { self.send_sync(&[]) } else { self.send_text("COMMIT") }
     }
 
-    /// Sends PREPARE TRANSACTION. It and the next command survive a failover to a synchronous standby, whatever the shard's
-    /// `synchronous_commit`.
+    /// Sends PREPARE TRANSACTION. The prepared transaction and the next command, which commits it or rolls it back, survive a failover to a
+    /// synchronous standby, whatever the shard's `synchronous_commit`.
     pub fn send_prepare(&mut self, gid: &str) -> Result<()> {
         let text = self.session.durably(&format!("PREPARE TRANSACTION {}", quote_literal(gid)));
         self.send_text(&text)
     }
 
-    /// Awaits the outcome of [`Connection::send_commit`]. A pending cancel undoes nothing, but limits the wait to [`PROMPT`];
+    /// Awaits the outcome of [`Connection::send_commit`]. A cancel does not stop the commit, but limits the wait to [`PROMPT`];
     /// after that the outcome is unknown.
     pub fn await_commit(&mut self) -> Result<()> {
         let limit = match self.wire.ready(Limit::Outcome) {
@@ -66,7 +66,7 @@ impl Connection {
         self.transmit(sent)
     }
 
-    /// Rolls the remote transaction back if the last batch is all it did, so that the request can be sent again.
+    /// Rolls the remote transaction back if it consists of the last batch only, so that the request can be sent again.
     pub fn undo(&mut self) {
         if !self.batch.fresh || self.state.depth() == 0 || self.is_busy() || self.state.is_broken() {
             return;

@@ -1,7 +1,7 @@
 //! Receives the answers to a batch, in the order of `steps`.
 //!
-//! An error is returned at the end of the batch, when the connection is in order again; until then the other answers are read. A lost
-//! connection, a violation of the protocol and a limit of time end it at once.
+//! The error of a statement is returned at the end of the batch, after the other answers were read, so that the connection is usable again.
+//! A lost connection, a protocol violation and a timeout are returned at once.
 
 use super::watch::{self, Watch};
 use super::{Connection, MAX_UNREAD_ROWS, Step, Stop};
@@ -15,10 +15,10 @@ use docshard_core::error::sqlstate::{self, READ_ONLY};
 
 type Receipt<T> = std::result::Result<T, Stop>;
 
-/// What has been received of a batch, to bound what a shard may send.
+/// Counters that limit what a shard may send in answer to a batch.
 #[derive(Default)]
 struct Received {
-    /// rows of other statements than the main one
+    /// rows of statements other than the main one
     unread: u32,
     /// results that ended where a synchronisation point was expected
     ends_at_sync: usize,
@@ -53,7 +53,7 @@ impl Connection {
     fn await_answer(&mut self, limit: Limit, watch: &mut Option<Watch>) -> Receipt<Option<Answer>> {
         loop {
             let patience = match self.patience(limit) {
-                // A read is watched, too: changes of the table wait for its locks.
+                // A read is watched, too: it holds locks for which changes of the table wait.
                 Limit::Served if !self.wire.has_arrived() => {
                     Limit::ServedUntil(watch.get_or_insert_with(Watch::new).next_check())
                 }
@@ -79,10 +79,10 @@ impl Connection {
         }
     }
 
-    /// Called from time to time while the shard decides about the transaction. The wait is reported, too: the session may hold locks at
-    /// the router.
+    /// Called from time to time while the shard decides about the transaction. This wait, too, may be part of a deadlock, because the session
+    /// may hold locks at the router.
     fn watch_decision(&mut self, watch: &mut Watch) {
-        // Also sets the time of the next check: until then the answer is awaited.
+        // Called first, because it also sets the time of the next check.
         let is_chosen = watch.is_chosen();
         if ffi::cancel_is_due() {
             self.pass_cancel_on(false);
@@ -109,7 +109,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes an answer that is no row of the main statement.
+    /// Processes an answer other than a row of the main statement.
     fn receive(&mut self, step: Step, answer: Answer, received: &mut Received) -> Receipt<()> {
         match answer {
             Answer::Row(columns) => {
@@ -157,7 +157,7 @@ impl Connection {
         Ok(())
     }
 
-    /// All answers have arrived: the connection is in order again.
+    /// Called when all answers have arrived. Returns the error of the batch, if there was one.
     fn batch_ended(&mut self) -> Receipt<()> {
         self.current = None;
         for number in self.preparing.drain(..) {
@@ -220,7 +220,7 @@ impl Connection {
             self.ended();
         } else if self.xact() == Xact::Failed {
             self.undo();
-            // A write is always awaited, so its error was reported.
+            // Only for reads: a write is always awaited, so the client has seen its error.
             if self.state.depth() > 0 && !self.batch.write {
                 self.abort_cause.get_or_insert_with(|| (error.clone(), self.batch.user));
             }

@@ -1,12 +1,12 @@
-//! Role and settings of a shard's session. If a statement needs others than the shard has confirmed, `SET` commands precede it
-//! in its pipeline.
+//! Role and settings of a shard's session. If a statement needs other values than the session has, `SET` commands precede the
+//! statement in its pipeline.
 //!
 //! The router logs in as the service role, which is a member of every application role at the shard, and sets the caller's role.
 //! Transactions are prepared as the service role: PostgreSQL lets only the role that prepared a transaction end it, and after a crash a
 //! worker must end it.
 //!
-//! Invariants: commands that were sent count as confirmed; [`SessionState::rolled_back`] is called for everything that can undo
-//! them. PostgreSQL undoes a `SET` with its transaction or savepoint, so after a rollback all of them are sent again.
+//! Invariants: a `SET` command that was sent counts as confirmed; [`SessionState::rolled_back`] is called for everything that can undo
+//! it. PostgreSQL undoes a `SET` with its transaction or savepoint, so after a rollback all settings are sent again.
 
 use super::super::param::Role;
 use crate::pg::security::bypass;
@@ -19,8 +19,8 @@ thread_local! {
     static GRANTS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Called when grants may have changed: the shards may have dropped roles, and have created others of the same names. A session's role
-/// stays the dropped one until it is set again.
+/// Called when grants may have changed: a shard may have dropped a role and created another one of the same name. A session keeps the
+/// dropped role until `SET ROLE` is sent again.
 pub fn grants_changed() {
     GRANTS.set(GRANTS.get().wrapping_add(1));
 }
@@ -84,7 +84,7 @@ impl SessionState {
         if self.is_as_wanted(role) { Vec::new() } else { self.change(Settings::wanted(role)) }
     }
 
-    /// SQL text that runs a command, which ends the transaction, as the service role and with durable commits.
+    /// SQL text that runs a command which ends the transaction, as the service role and with durable commits.
     pub(super) fn durably(&mut self, command: &str) -> String {
         let steps = self.change(Settings { durable: true, ..Settings::wanted(Role::Service) });
         let steps = steps.iter().map(|step| format!("{}; ", step.to_string_lossy()));
@@ -127,7 +127,7 @@ impl SessionState {
         self.changed = false;
     }
 
-    /// Called when a privilege was missing: the role may have been dropped and created again.
+    /// Called when a privilege was missing. The role may have been dropped and created again, so all settings are sent again.
     pub(super) fn refused(&mut self) {
         self.confirmed = None;
     }

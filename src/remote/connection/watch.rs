@@ -1,5 +1,5 @@
-//! Detects statements that wait long at a shard, and so may be part of a deadlock over several nodes. It reports them to the
-//! [`Coordinator`], which takes the lock `Tag::Victim` of the process that it has chosen to end a deadlock.
+//! Detects statements that wait long at a shard, and so may be part of a deadlock over several nodes. They are reported to the
+//! [`Coordinator`]. To end a deadlock, the coordinator chooses a process and takes the lock `Tag::Victim` of that process.
 //!
 //! [`Coordinator`]: crate::remote::Coordinator
 
@@ -34,8 +34,8 @@ impl Watch {
         self.next_check
     }
 
-    /// True if this process was chosen to end a deadlock. If so, it takes a lock until the end of the transaction, so that no other process
-    /// is chosen meanwhile. Raises nothing but a shutdown.
+    /// True if this process was chosen to end a deadlock. If so, takes the lock `Tag::Failing` until the end of the transaction, so that no
+    /// other process is chosen meanwhile. Raises nothing but a shutdown.
     pub(super) fn is_chosen(&mut self) -> bool {
         self.next_check = Instant::now() + CHECK_INTERVAL;
         let pid = ffi::process_id();

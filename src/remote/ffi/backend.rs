@@ -63,7 +63,7 @@ impl WaitSet {
         (u32::from(read) * pg_sys::WL_SOCKET_READABLE) | (u32::from(write) * pg_sys::WL_SOCKET_WRITEABLE)
     }
 
-    /// Adds one of the sockets.
+    /// Adds a socket; at most as many as [`WaitSet::new`] was given.
     pub fn add(&mut self, socket: c_int, read: bool, write: bool) {
         let mask = Self::mask(read, write);
         // SAFETY: owned, main thread; there is room, and PostgreSQL raises if there weren't.
@@ -136,7 +136,8 @@ pub fn check_for_interrupts() {
     pgrx::check_for_interrupts!();
 }
 
-/// While it lives, a cancel request is not served, but a shutdown is. PostgreSQL resets its count of such holds after an error.
+/// While a value of this type lives, a cancel request is not served, but a shutdown is. After an error PostgreSQL resets the count of
+/// such values.
 #[derive(Debug)]
 pub struct HoldCancel(());
 
@@ -163,8 +164,8 @@ pub fn cancel_is_due() -> bool {
 
 /// A temporary file of PostgreSQL, which counts for `temp_file_limit` and is deleted when closed. Written, then rewound and read.
 ///
-/// PostgreSQL's `BufFile` is not used, because it writes its buffer when it is closed. After a write has failed because of
-/// `temp_file_limit` or a full disk, that write would also fail, while the first error unwinds.
+/// PostgreSQL's `BufFile` is not used, because it writes its buffer when it is closed. After `temp_file_limit` or a full disk has made a
+/// write fail, that last write would fail, too, while the first error unwinds.
 #[derive(Debug)]
 pub struct TempFile {
     file: pg_sys::File,
@@ -195,7 +196,7 @@ impl TempFile {
         self.at = 0;
     }
 
-    /// Moves on by the number of bytes that were read or written; a negative number is an error.
+    /// Advances the position by the number of bytes that were read or written; a negative number is an error, described by `errno`.
     fn advance(&mut self, moved: isize) -> io::Result<usize> {
         let moved = usize::try_from(moved).map_err(|_| io::Error::last_os_error())?;
         self.at += moved as i64;
@@ -319,7 +320,7 @@ pub struct Server {
     pub hash: u32,
 }
 
-/// The mapping of a user or of PUBLIC.
+/// The user mapping of a user, or that of PUBLIC if the user has none.
 #[derive(Debug)]
 pub struct Mapping {
     pub options: Vec<(String, String)>,
@@ -405,8 +406,8 @@ pub fn register(event: fn(Event), invalidated: fn(Invalidated)) {
     watch_options();
 }
 
-/// Returns a number that grows whenever the options of a server or user mapping may have changed. PostgreSQL handles such changes at
-/// the start of a transaction, and when it takes a lock.
+/// Returns a number that grows when this process learns that the options of a server or user mapping may have changed: at the start of a
+/// transaction, and when it takes a lock.
 pub fn option_changes() -> u64 {
     watch_options();
     OPTION_CHANGES.get()

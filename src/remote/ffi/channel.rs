@@ -1,8 +1,8 @@
 //! Non-blocking byte I/O on a connection that libpq has established, directly on its socket or through its TLS session.
 //!
-//! libpq would buffer a message of any length, and any number of notifications and settings, before it returns. So libpq only connects.
-//! Afterwards this module reads and writes, and `docshard_core::cluster::frontend` decodes. The functions of OpenSSL are those of the
-//! library that libpq itself uses.
+//! libpq buffers messages of any length, and any number of notifications and settings, before it returns, so a shard could exhaust the
+//! memory. So libpq only connects. Afterwards this module reads and writes, and `docshard_core::cluster::frontend` decodes. The
+//! functions of OpenSSL are those of the library that libpq itself uses.
 
 use super::backend::text;
 use std::ffi::{CStr, c_int, c_long, c_ulong, c_void};
@@ -51,7 +51,7 @@ impl Channel {
             }
             let session = NonNull::new(pq_sys::PQsslStruct(conn, c"OpenSSL".as_ptr()))?;
             let openssl = openssl()?;
-            // With this mode a read would go on while records without data arrive, and would not serve interrupts.
+            // In this mode SSL_read does not return while records without data arrive, so interrupts would not be served.
             (openssl.control)(session.as_ptr(), SSL_CTRL_CLEAR_MODE, SSL_MODE_AUTO_RETRY, std::ptr::null_mut());
             Some(Self::Tls(session))
         }

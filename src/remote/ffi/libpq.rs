@@ -105,7 +105,7 @@ impl PgConn {
         }
     }
 
-    /// Continues to connect.
+    /// Continues to connect, after the socket has become ready as the last call has asked.
     pub fn poll(&mut self) -> Poll {
         use pq_sys::PostgresPollingStatusType as P;
         if let Err(why) = self.relay_input() {
@@ -240,7 +240,7 @@ impl PgConn {
         }
     }
 
-    /// True if the connection is still open. Must not be called while an answer is outstanding. Takes one system call if nothing has
+    /// True if the connection is still open. Must not be called while an answer is outstanding. Makes one system call if nothing has
     /// arrived.
     pub fn is_open_and_quiet(&mut self) -> bool {
         let mut byte = 0u8;
@@ -295,7 +295,7 @@ impl PgConn {
         self.open.as_mut().map(|(_, frontend)| f(frontend))
     }
 
-    /// True if the next part of an answer has not arrived.
+    /// True while an answer is due whose next part has not arrived.
     pub fn is_busy(&mut self) -> bool {
         self.frontend(Frontend::is_busy).unwrap_or(false)
     }
@@ -376,10 +376,10 @@ impl Drop for Cancel {
 
 impl Cancel {
     /// Sends the request. PQcancel connects and waits without a time limit, so it runs in a thread of its own. The thread uses only this
-    /// object. It blocks all signals, because the main thread must handle them.
+    /// object, and blocks all signals, because the main thread must handle them.
     ///
-    /// The receiver gets a value when PQcancel has returned, also if it has failed. It is disconnected at once if no request was made:
-    /// requests to a stopped postmaster never end, so beyond [`MAX_UNDER_WAY`] none is made.
+    /// The receiver gets a value when PQcancel has returned, also if it has failed. Requests to a stopped postmaster never end; so if
+    /// [`MAX_UNDER_WAY`] requests are unfinished, no request is made, and the receiver is disconnected at once.
     pub fn send(self) -> Receiver<()> {
         let (done, receiver) = channel();
         if UNDER_WAY.load(Ordering::Relaxed) >= MAX_UNDER_WAY {
@@ -414,7 +414,7 @@ impl Cancel {
 }
 
 /// Waits until a cancel request has ended. False at the deadline, and at once if no request was made. After false the connection must not
-/// be used any more: the request may cancel a later statement, or the running statement was not cancelled.
+/// be used any more: the running statement may go on, or the request may still arrive and cancel a later statement.
 pub fn await_cancel(request: &Receiver<()>, deadline: Instant) -> bool {
     request.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok()
 }

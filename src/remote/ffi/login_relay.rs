@@ -98,12 +98,12 @@ impl LoginRelay {
         self.server.0
     }
 
-    /// True while libpq uses this connection. libpq may close the connection and make another one, for example without TLS.
+    /// True while libpq uses this socket pair. libpq may close its end and connect again, for example without TLS.
     pub(super) fn is_used(&self) -> bool {
         identity(self.place) == Some(self.end)
     }
 
-    /// Gives libpq what has arrived; false if the login has become too long.
+    /// Passes what has arrived from the server on to libpq; false if the server has sent more than [`MAX_LOGIN`] bytes.
     pub(super) fn feed(&mut self) -> bool {
         let mut buffer = [0; STEP];
         match receive(self.server.0, &mut buffer, 0) {
