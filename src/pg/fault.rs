@@ -2,8 +2,8 @@
 //! feature `fault_points` the functions here are empty.
 //!
 //! `fault_points.txt` lists the names. A test arms a point by a file of that name in [`FOLDER`] of the data directory: every
-//! process of the server sees it, it survives a crash, and it can be written while the server is down. Its content is the
-//! action: `pause` (until the test removes the file; serves interrupts), `error`, or `kill` (by SIGKILL).
+//! process of the server sees it, it survives a crash, and it can be written while the server is down. The file's content is
+//! the action: `pause` (until the test removes the file; serves interrupts), `error`, or `kill` (by SIGKILL).
 //!
 //! The first process that reaches the point renames the file to `<name>.reached` and writes its process id into it, so the
 //! action is executed once. A mechanism is off while a file `<name>.off` exists.

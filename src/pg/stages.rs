@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 /// A source of documents for stages.
 pub trait DocumentSource {
-    /// Moves on to the next document; false if there is none. Not called again after that, nor after an error.
+    /// Advances to the next document; false if there is none. Not called again after false or an error.
     fn advance(&mut self) -> Result<bool>;
 
     /// The document's jsonb.
@@ -116,7 +116,7 @@ impl StageResults {
         self.0
     }
 
-    /// Moves on to the next result; false if there is none. Not to be called again after that, nor after an error.
+    /// Advances to the next result; false if there is none. Must not be called again after false or an error.
     pub fn advance(&mut self) -> Result<bool> {
         self.0.advance()
     }

@@ -15,7 +15,7 @@ pub type Watcher = unsafe fn(statement: *mut pg_sys::PlannedStmt) -> Option<Box<
 static NEXT: OnceLock<pg_sys::ProcessUtility_hook_type> = OnceLock::new();
 
 thread_local! {
-    /// The watchers. A child process inherits those that were set before the fork.
+    /// The watchers. A process inherits those that the postmaster has set before the fork.
     static WATCHERS: RefCell<Vec<Watcher>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -87,7 +87,7 @@ enum Step {
     Handshake,
     /// to the preparation of the statement with this number
     Prepare(u64),
-    /// to an auxiliary statement, such as `SET`; its rows are discarded
+    /// to an auxiliary statement, such as the preamble or `SET`; its rows are discarded
     Silent,
     /// to the statement whose rows are the stream's
     Main,

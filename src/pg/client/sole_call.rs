@@ -14,11 +14,12 @@ unsafe extern "C-unwind" {
     fn pq_peekbyte() -> c_int;
 }
 
-/// The largest result of such a call, in bytes. As text it is a few times as long; memory contexts begin with 8 kB.
+/// The largest result of such a call, in bytes. Its text is a few times as long, and still fits into the 8 kB with which memory contexts
+/// begin.
 pub const MAX_RESULT: usize = 256;
 
-/// True if the call is the client's whole transaction and its result needs no conversion to the client's encoding. Then its writes at
-/// another server may be committed there before it returns.
+/// True if the call's writes at another server may be committed there before the call returns: the call is the client's whole transaction,
+/// and its result needs no conversion to the client's encoding.
 #[allow(clippy::not_unsafe_ptr_arg_deref, reason = "PostgreSQL passes this pointer to the function")]
 pub fn may_commit_first(call: pg_sys::FunctionCallInfo) -> bool {
     // SAFETY: PostgreSQL made the call, and its caller's portal and plan outlive it; the encodings are numbers of this session.

@@ -1,7 +1,7 @@
 //! Sends documents as text to a client whose statement is a single call that returns jsonb, or reads a foreign table and returns one column
-//! of jsonb. It is several times as fast as `jsonb_out`, which takes a large part of the router's time in a find of many documents.
+//! of jsonb. This is several times as fast as `jsonb_out`, which takes a large part of the router's time in a find of many documents.
 //!
-//! It replaces a function in the receiver that gets the statement's rows from PostgreSQL's executor. PostgreSQL still writes the
+//! This module replaces a function in the receiver that gets the statement's rows from PostgreSQL's executor. PostgreSQL still writes the
 //! column descriptions, and all rows that are not handled here, and defines the message format and its encoding.
 
 use crate::pg::client::sole_call;
@@ -47,7 +47,7 @@ pub fn take_over(call: pg_sys::FunctionCallInfo) {
 }
 
 /// Called by a scan that begins to read rows. Replaces the receiver's function if the scan is a part of the client's statement, and the
-/// statement returns one column of jsonb, from wherever: the receiver gets complete rows.
+/// statement returns one column of jsonb. That column need not come from the scan: the receiver gets the statement's rows.
 ///
 /// # Safety
 /// While this state's statement is executed.
@@ -129,7 +129,8 @@ unsafe extern "C-unwind" fn receive(slot: *mut pg_sys::TupleTableSlot, receiver:
     unsafe { send(slot) || RECEIVE.get().is_some_and(|own| own(slot, receiver)) }
 }
 
-/// Sends a row of one jsonb. Returns false and sends nothing if it is null, compressed or external.
+/// Sends a row of one jsonb. Returns false and sends nothing if the value is null, compressed or external, if it cannot be printed here, or
+/// if the text is too long for a message.
 ///
 /// # Safety
 /// The same as for [`receive`].

@@ -60,9 +60,9 @@ pub(in crate::pg) fn from_caught(caught: CaughtError) -> Error {
     })
 }
 
-/// Sets the SQLSTATE, the context, and the fields that name objects, of the error that is being raised. pgrx would report a SQLSTATE
-/// that PostgreSQL does not define as an internal error. PostgreSQL calls error-context callbacks when it finishes an error, and
-/// a callback may set these fields.
+/// Sets the SQLSTATE, the context, and the fields that name objects, of the error that is being raised. pgrx cannot: it drops the fields,
+/// and reports a SQLSTATE that PostgreSQL does not define as an internal error. So an error-context callback, which PostgreSQL calls when
+/// it finishes an error, sets them.
 mod annotate {
     #![allow(unsafe_code)]
     use super::{SqlState, pack_sqlstate, sqlstate};
@@ -110,8 +110,8 @@ mod annotate {
         static PENDING: RefCell<Option<Pending>> = const { RefCell::new(None) };
     }
 
-    /// Keeps those fields of an error that pgrx would drop: of the last error that PostgreSQL finishes while the collector lives. If
-    /// that error unwinds the collector, pgrx raises it again afterwards, and the fields are added to it.
+    /// While it lives, keeps the fields that pgrx drops, of the last error that PostgreSQL finishes. If that error unwinds the collector,
+    /// pgrx raises the error again afterwards, and the fields are added to it.
     pub(super) struct Collector {
         previous: *mut pg_sys::ErrorContextCallback,
         slot: Box<Slot>,
@@ -247,14 +247,14 @@ mod annotate {
     }
 }
 
-/// Runs a user's statements. Their ERRORs keep the fields that name objects, such as `constraint_name`, which pgrx would drop.
+/// Runs a user's statements. Their ERRORs keep the fields that name objects, such as `constraint_name`; pgrx would drop these fields.
 pub fn keeping_names<T>(run: impl FnOnce() -> T) -> T {
     let _collector = annotate::Collector::new(annotate::Kept::Names);
     run()
 }
 
-/// Calls code of PostgreSQL whose ERRORs pass through. They keep what pgrx would drop: a SQLSTATE that PostgreSQL does not define, the
-/// context, the position in the statement, and the names of objects.
+/// Calls code of PostgreSQL whose ERRORs are not caught here. The ERRORs keep what pgrx would drop: a SQLSTATE that PostgreSQL does not
+/// define, the context, the position in the statement, and the names of objects.
 pub fn keeping_all<T>(run: impl FnOnce() -> T) -> T {
     let _collector = annotate::Collector::new(annotate::Kept::All);
     run()
@@ -269,7 +269,7 @@ pub fn warn(message: String, detail: String, hint: Option<&str>) {
     report.report(PgLogLevel::WARNING);
 }
 
-/// Keeps backtraces out of errors, as clients would see them. Called from `_PG_init`.
+/// Keeps backtraces out of errors, because errors go to clients. Called from `_PG_init`.
 pub fn init() {
     // SAFETY: this process has one thread; the variable is Rust's own.
     unsafe { std::env::set_var("RUST_LIB_BACKTRACE", "0") };

@@ -18,7 +18,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const ENTRIES: usize = 8192;
 /// The longest key that a sample has, in bytes; longer keys are cut off.
 pub const KEY_BYTES: usize = 104;
-/// The gap is chosen so that half of the ring holds the samples of this many seconds. With [`HALF_LIFE_S`], these make up 97 % of a rate.
+/// The gap is chosen so that half of the ring holds the samples of this many seconds. At [`HALF_LIFE_S`], these samples contribute 97 % of
+/// a rate.
 const WINDOW_S: f64 = 300.0;
 /// The largest mean gap.
 const MAX_GAP: u32 = 1 << 16;
@@ -76,9 +77,9 @@ unsafe impl PGRXSharedMemory for Ring {}
 static RING: PgLwLock<Ring> = unsafe { PgLwLock::new(c"docshard accesses") };
 
 thread_local! {
-    /// The number of accesses up to the next one that is sampled, which is counted, too.
+    /// The number of accesses until the next sample, including the access that is sampled.
     static LEFT: Cell<u32> = const { Cell::new(1) };
-    /// The mean gap when the next sample was chosen; 0: none is chosen yet.
+    /// The mean gap when the next sample was drawn, which is that sample's weight; 0: none is drawn yet.
     static WEIGHT: Cell<u32> = const { Cell::new(0) };
     static RANDOM: Cell<u64> = const { Cell::new(0) };
 }
@@ -107,7 +108,7 @@ impl Ring {
     }
 }
 
-/// Returns the share of its weight that an access still has after a time in microseconds.
+/// Returns the fraction of its weight that an access retains after `age` microseconds.
 fn decay(age: i64) -> f64 {
     (-(age.max(0) as f64 / 1e6) / HALF_LIFE_S).exp2()
 }
@@ -145,7 +146,7 @@ pub fn note(group: i32, kind: AccessKind, key: Option<&[u8]>) {
 
 #[cold]
 fn sample(group: i32, kind: AccessKind, key: Option<&[u8]>) {
-    // SAFETY: reads a variable of this process. The leader of a parallel statement notes its accesses.
+    // SAFETY: reads a variable of this process. Parallel workers do not sample: the leader notes the statement's accesses.
     if !is_preloaded() || unsafe { pg_sys::ParallelWorkerNumber } >= 0 {
         return LEFT.set(u32::MAX);
     }

@@ -1,7 +1,7 @@
 //! A program that a worker starts, and that ends when the worker ends.
 //!
-//! The program's standard input is a pipe that only the worker holds open. However the worker ends, the program then reads the end of its
-//! input. The program's standard error is the worker's: the server's log.
+//! The program's standard input is a pipe that only the worker holds open. However the worker ends, the program then reads the end of the
+//! input, and must end, too. The program's standard error is the worker's: the server's log.
 
 use std::io;
 use std::os::unix::process::CommandExt;

@@ -4,8 +4,8 @@
 //! 2. The worker becomes the extension's owner, runs the job outside any transaction, and writes its answer or error into the segment.
 //!    It inherits no user and no settings from the caller's session.
 //! 3. The caller waits for the worker's end, and serves interrupts. If the caller's statement ends early, it marks the job as abandoned and
-//!    asks the postmaster to send SIGTERM. That raises an ERROR in the worker's next wait, so that the worker can clean up. The signal may
-//!    arrive late, so a job calls [`check_wanted`] before a step that cannot be undone.
+//!    asks the postmaster to send SIGTERM. The signal raises an ERROR in the worker's next wait, so that the worker can clean up. The signal
+//!    may arrive late, so a job calls [`check_wanted`] before a step that cannot be undone.
 
 use crate::pg::error::{DuplicateKey, Error, Result};
 use crate::pg::process::settings;
@@ -49,7 +49,7 @@ fn malformed(error: serde_json::Error) -> Error {
     error!(Kind::InternalError, "malformed message between background workers: {error}")
 }
 
-/// The largest answer, in bytes; longer ones are truncated.
+/// The largest answer, in bytes. A longer one is truncated, which the caller reports as a malformed answer.
 const ANSWER_BYTES: usize = 64 * 1024;
 
 /// The start of the segment. The request, of `request` bytes, and room for [`ANSWER_BYTES`] follow.
@@ -60,7 +60,7 @@ struct Header {
     request: u32,
     /// 1 when the worker has mapped the segment
     started: AtomicU32,
-    /// 1 when the caller's statement has ended before the job
+    /// 1 if the caller's statement has ended before the job
     abandoned: AtomicU32,
     /// the length of the answer in bytes, which is set last; 0: there is no answer yet
     answer: AtomicU32,
@@ -249,8 +249,8 @@ pub fn run_detached(name: &str, title: &str, request: &Value, has_begun: impl Fn
     Ok(())
 }
 
-/// Concurrent jobs of a process that works outside transactions. The process attaches a value to each job. All are stopped when this is
-/// dropped, or when the process ends.
+/// Concurrent jobs of a process that works outside transactions. The process attaches a value to each job. All jobs are stopped when this
+/// is dropped, or when the process ends.
 pub struct Jobs<T>(Vec<UnderWay<T>>);
 
 struct UnderWay<T> {

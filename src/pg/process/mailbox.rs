@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The room for messages, in bytes.
 const BYTES: usize = 256 << 10;
-/// The largest number of keys that are waiting for the end of their interval; meanwhile messages of other keys are not sent.
+/// The largest number of keys whose interval has not ended. While there are so many, messages of other keys are not sent.
 const KEYS: usize = 128;
 /// The database's OID and the length of the text, before each message.
 const HEADER: usize = 8;
@@ -44,7 +44,7 @@ unsafe impl PGRXSharedMemory for Mailbox {}
 static MAILBOX: PgLwLock<Mailbox> = unsafe { PgLwLock::new(c"docshard mailbox") };
 
 thread_local! {
-    /// When the next message may be sent, for the last key that this process has asked for.
+    /// When the next message may be sent, for the key with which this process has called [`send`] last.
     static SEEN: Cell<Due> = const { Cell::new(Due { key: (0, 0), at: 0 }) };
 }
 
@@ -60,7 +60,7 @@ fn now_us() -> i64 {
 
 impl Mailbox {
     /// Returns when a message of this key may be sent. If that is now, the message counts as sent, and the next one waits for the interval.
-    /// If too many keys are in use, the message may be sent after the interval.
+    /// If [`KEYS`] other keys wait for theirs, that is after the interval.
     fn may_send(&mut self, key: (u32, i32), now: i64, interval_us: i64) -> Due {
         let known = self.due.iter().position(|due| due.key == key);
         let slot = known.or_else(|| self.due.iter().position(|due| due.at <= now));

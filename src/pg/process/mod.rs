@@ -1,8 +1,8 @@
 //! Background workers: how they start, wait, are woken, and show what they do.
 //!
-//! Permanent workers have one entry point; jobs have their own (`job`). Its argument is the database's OID, or 0 for the worker without a
-//! database. The kind of a worker is the worker type in `pg_stat_activity`. [`define`], called in the postmaster, sets the function that
-//! the workers run.
+//! All permanent workers have one entry point, whose argument is the database's OID, or 0 for the worker without a database. Jobs have
+//! their own entry point (`job`). The kind of a worker is its `backend_type` in `pg_stat_activity`. [`define`], called in the postmaster,
+//! sets the function that the permanent workers run.
 
 pub mod access_ring;
 pub mod child;
@@ -247,7 +247,8 @@ pub fn databases() -> Result<Vec<(pg_sys::Oid, String)>> {
     })
 }
 
-/// True while a session drops or renames the database. DROP DATABASE waits five seconds for other sessions to end.
+/// True while a session drops or renames the database. Workers must then leave it: DROP DATABASE waits five seconds for other sessions to
+/// end, and fails otherwise.
 pub fn is_being_dropped(database: pg_sys::Oid) -> bool {
     let tag = pg_sys::LOCKTAG {
         locktag_field1: 0,

@@ -7,7 +7,7 @@ use pgrx::{PgSqlErrorCode, pg_sys};
 use std::ffi::c_int;
 use std::time::{Duration, Instant};
 
-/// PostgreSQL 15's number of the timer in `utils/timeout.h`.
+/// The timer's number in `utils/timeout.h`, the same in PostgreSQL 15, 17 and 18.
 const STATEMENT_TIMEOUT: c_int = 3;
 
 // None of these raises an ERROR, so none needs pgrx's guard: a timer that cannot be set ends the process.
@@ -19,8 +19,8 @@ unsafe extern "C-unwind" {
     fn get_timeout_finish_time(id: c_int) -> pg_sys::TimestampTz;
 }
 
-/// A deadline at which the statement is cancelled, as by `statement_timeout`, unless this is dropped before. An earlier `statement_timeout`
-/// remains effective.
+/// A deadline at which the statement is cancelled, as by `statement_timeout`, unless the `Deadline` is dropped before. An earlier
+/// `statement_timeout` remains effective.
 #[derive(Debug)]
 pub struct Deadline {
     at: pg_sys::TimestampTz,
@@ -89,7 +89,7 @@ impl Drop for Deadline {
         if !self.armed {
             return;
         }
-        // SAFETY: as in `after`. While an ERROR unwinds to the server's main loop, that disables every timer.
+        // SAFETY: as in `after`. If an ERROR unwinds to the server's main loop, the main loop disables every timer.
         unsafe {
             disable_timeout(STATEMENT_TIMEOUT, false);
             if let Some(before) = self.before {

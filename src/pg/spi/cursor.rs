@@ -7,9 +7,9 @@
 //! A client may open a portal, set a savepoint, read from the portal, roll back to the savepoint, and read on. So the resources of a
 //! [`Cursor`] belong to the subtransaction of the portal that reads it, not to the current one.
 //!
-//! When PL/pgSQL commits or rolls back in a loop over a query, PostgreSQL first *holds* the query's portal: reads it to its end. Meanwhile
-//! it iterates over its table of portals, and refers to another entry of it. So a portal that is older than such a hold is closed only
-//! after the hold: see [`hold_began`].
+//! When PL/pgSQL commits or rolls back in a loop over a query, PostgreSQL first *holds* the query's portal: reads it to its end. It does
+//! this while it iterates over its table of portals, and the iterator points to another entry, which must not be removed. So a portal that
+//! is older than such a hold is closed only after the hold: see [`hold_began`].
 //!
 //! A client sees all of these portals. It can move and close them, and open others with the same names, whose rows must not be taken for
 //! documents. So a [`Portal`] is identified by its address, and PostgreSQL reports its end.
@@ -77,7 +77,8 @@ fn hold_began() -> Option<u64> {
     Some(began)
 }
 
-/// Keeps the result of [`hold_began`] while a portal is read here, which is the active one meanwhile.
+/// Keeps the result of [`hold_began`] while a portal is read here. That portal is then PostgreSQL's active one, so the held portal cannot
+/// be found.
 struct EnclosingHold(Option<u64>);
 
 impl EnclosingHold {
@@ -120,7 +121,7 @@ pub fn running_keeps_order() -> bool {
     OPEN.with_borrow(|open| open.values().any(|open| open.keeps_order && is_running(open)))
 }
 
-/// Marks the result of the running portal as partial, if [`open`] has opened it. The commit, which reads the rest, runs the portal, too.
+/// Marks the result of the running portal as partial, if [`open`] has opened it. The portal also runs while the commit reads the rest.
 pub fn mark_partial() {
     // SAFETY: reads a variable of this process.
     let running = unsafe { pg_sys::ActivePortal };
@@ -128,7 +129,7 @@ pub fn mark_partial() {
     OPEN.with_borrow_mut(|open| open.values_mut().find(is_running).map(|open| open.is_partial = true));
 }
 
-/// True if the portal's result, as far as it was read, was marked as partial.
+/// True if the portal's result was marked as partial. What was not read yet may still mark it.
 pub fn is_partial(name: &str) -> bool {
     OPEN.with_borrow(|open| open.get(name).is_some_and(|open| open.is_partial))
 }
@@ -158,8 +159,8 @@ struct Open {
     keeps_order: bool,
 }
 
-/// A portal that was opened here. It may be dropped where nothing can be executed, so the next [`Cursor`] that is opened closes dropped
-/// portals.
+/// A portal that was opened here. A `Portal` may be dropped where nothing can be executed, so dropping it does not close the portal; the
+/// next [`Cursor`] that is opened does.
 #[derive(Debug)]
 struct Portal {
     /// null after the portal was closed, also by a client
@@ -216,8 +217,8 @@ impl Portal {
         }
     }
 
-    /// Closes the portal; false if it was closed already. During a hold that is younger than the portal, it stays open: it is closed after
-    /// it was dropped.
+    /// Closes the portal; false if it was closed already. During a hold that is younger than the portal, the portal stays open until this
+    /// value is dropped and the next [`Cursor`] is opened.
     fn close(&self) -> Result<bool> {
         let _connection = Connection::open();
         let portal = self.open.get();
@@ -282,8 +283,8 @@ pub fn outlives_subtransaction() -> bool {
     older_reader().is_some()
 }
 
-/// The number of rows of a [`Cursor`]'s first fetch, before it knows how large they are; each fetch may have this many times as many rows
-/// as the one before. A second fetch costs little: a cursor over 20 rows in PL/pgSQL takes 3.1 µs of processor time with one fetch, and
+/// The number of rows of a [`Cursor`]'s first fetch, when the size of the rows is unknown. Also the factor by which the number of rows may
+/// grow from fetch to fetch. A second fetch costs little: a cursor over 20 rows in PL/pgSQL takes 3.1 µs of processor time with one fetch, and
 /// 3.3 µs with two (300,000 cursors).
 const FIRST: usize = 8;
 /// The largest number of rows of a fetch.
@@ -322,7 +323,7 @@ impl Cursor {
     }
 
     fn open_with(sql: &str, params: &[Param<'_>], count: usize, max_rows: usize) -> Result<Self> {
-        // Some of them ended with their transactions. A portal that must not be closed yet is put into the list again when it is dropped.
+        // Closes the dropped portals that are still open. One that must not be closed yet is added to the list again when it is dropped here.
         DROPPED.take().iter().try_for_each(|portal| portal.close().map(drop))?;
         let portal = open_portal(None, sql, params, options(), true)?;
         Ok(Self { portal: Some(Rc::new(portal)), buffer: Vec::new().into_iter(), count, max_rows })
@@ -337,7 +338,7 @@ impl Cursor {
         Ok(self.buffer.next())
     }
 
-    /// Fetches the next rows, unless some of the last fetch are left.
+    /// Fetches the next rows, unless some rows of the last fetch are unread.
     pub fn begin(&mut self) -> Result<()> {
         if self.buffer.len() > 0 {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Runs a portal with instrumentation, so that its rows go to the reader, and then prints its plan with row counts, as EXPLAIN ANALYZE
-//! does. PostgreSQL decides whether to measure when it starts the executor, so this sets a hook there.
+//! Runs a portal with instrumentation: the rows go to the reader, and afterwards the plan is printed with row counts, as EXPLAIN ANALYZE
+//! does. PostgreSQL decides whether to measure when it starts the executor, so a hook there requests it.
 
 use super::Connection;
 use crate::pg::error::{Result, keeping_all};

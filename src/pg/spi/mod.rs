@@ -39,8 +39,7 @@ impl SpiRow {
     fn bytes_of_all(&self) -> usize {
         self.0.iter().flatten().map(Vec::len).sum()
     }
-    /// Reads a column. Raises an ERROR for null or a value of another type, which a wrong statement, or a wrong answer of another server,
-    /// returns.
+    /// Reads a column. Raises an ERROR for null or a value of another type: then the statement, or another server's answer, is wrong.
     fn value<'a, T>(&'a self, column: usize, read: impl FnOnce(&'a [u8]) -> Option<T>) -> T {
         let cell = self.get(column);
         cell.and_then(read).unwrap_or_else(|| {
@@ -99,7 +98,7 @@ impl Drop for Connection {
     }
 }
 
-/// A cached plan. Its user holds a reference while it runs, as a nested call may evict it.
+/// A cached plan. The caller holds a reference while the plan runs, because a nested call may replace or evict the cache's.
 pub(in crate::pg) struct Plan {
     plan: pg_sys::SPIPlanPtr,
     /// the types of its parameters
@@ -118,7 +117,8 @@ impl Plan {
 
 impl Drop for Plan {
     fn drop(&mut self) {
-        // An ERROR may be unwinding, or the process ending, so the plan is freed later. No transaction frees it, as it is a kept plan.
+        // An ERROR may be unwinding, or the process ending, so `make_room` frees the plan later. SPI_keepplan has made the plan outlive
+        // transactions.
         let _ = GARBAGE.try_with(|garbage| garbage.borrow_mut().push(self.plan));
     }
 }
@@ -140,7 +140,7 @@ pub(in crate::pg) fn failed(what: &str, code: i32) -> Error {
     error!(Kind::InternalError, "{what} answered {}", name.to_string_lossy())
 }
 
-/// Evicts the least recently used plan if there is no room for another one.
+/// Evicts the least recently used idle plan if the cache is full, and frees the plans in [`GARBAGE`].
 fn make_room(plans: &mut HashMap<String, Rc<Plan>>) {
     if plans.len() >= MAX_PLANS {
         let idle = plans.iter().filter(|(_, plan)| Rc::strong_count(plan) == 1);
@@ -253,7 +253,7 @@ pub fn query(sql: &str, params: &[Param<'_>]) -> Result<Vec<SpiRow>> {
 
 /// Runs a statement that only reads, in the active snapshot, and returns its rows.
 pub fn read(sql: &str, params: &[Param<'_>]) -> Result<Vec<SpiRow>> {
-    // SAFETY: a null snapshot and read_only = true mean the active snapshot.
+    // A null snapshot and read_only = true mean the active snapshot.
     Ok(run(sql, params, std::ptr::null_mut(), true)?.rows)
 }
 

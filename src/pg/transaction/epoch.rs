@@ -1,4 +1,5 @@
-//! Tells how long facts about a transaction hold, such as the locks that it holds: until it ends, or a part of it is rolled back.
+//! Tells whether a fact about a transaction, such as a lock that was taken, still holds: until the transaction ends, or a part of it is
+//! rolled back.
 
 use crate::pg::events::{self, Event};
 use crate::pg::version::local_transaction;

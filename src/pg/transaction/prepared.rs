@@ -39,8 +39,8 @@ unsafe fn before_utility(statement: *mut pg_sys::PlannedStmt) -> Option<Box<dyn 
     Some(Box::new(move || (watch.after)(transaction, ended)))
 }
 
-/// Returns how the statement ends a prepared transaction, and which. None for any other statement, and in a transaction block, where it
-/// cannot succeed.
+/// Returns how the statement ends a prepared transaction, and the transaction's gid. None for any other statement, and in a transaction
+/// block, where PostgreSQL refuses the command.
 ///
 /// # Safety
 /// `statement` is about to be executed by PostgreSQL.

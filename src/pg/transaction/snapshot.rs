@@ -11,8 +11,8 @@ unsafe extern "C-unwind" {
 /// until the next snapshot is taken, so the caller pushes or registers it, which copies it.
 ///
 /// PostgreSQL's `GetLatestSnapshot` raises an ERROR in parallel mode. If any part of a plan is parallel, the leader's whole plan runs in
-/// that mode, also a foreign scan outside of that part. A catalog snapshot is allowed there. It is as new: PostgreSQL reuses an older one
-/// only for relations whose changes send invalidations, and no relation is passed here.
+/// that mode, also a foreign scan outside of that part. A catalog snapshot is allowed in that mode, and is as new: PostgreSQL reuses an older
+/// catalog snapshot only for relations whose changes send invalidations, and no relation is passed here.
 ///
 /// # Safety
 /// Inside a transaction.
@@ -80,10 +80,10 @@ pub fn per_statement() -> bool {
     unsafe { pg_sys::XactIsoLevel < pg_sys::XACT_REPEATABLE_READ as i32 }
 }
 
-/// While it lives, concurrent index builds in this database do not wait for this process's snapshots.
+/// While a value of this type lives, concurrent index builds in this database do not wait for this process's snapshots.
 ///
-/// Invariant: while it lives the process only waits, and then ends its statement without reading documents: a new index may lack rows that
-/// only an older snapshot shows.
+/// INVARIANT: meanwhile the process only waits, and afterwards it ends its statement without reading documents: a new index may lack rows
+/// that only an older snapshot shows.
 pub struct IgnoredByIndexBuilds(());
 
 impl IgnoredByIndexBuilds {
@@ -102,7 +102,7 @@ impl Default for IgnoredByIndexBuilds {
 
 impl Drop for IgnoredByIndexBuilds {
     fn drop(&mut self) {
-        // After an ERROR, the end of the transaction clears it.
+        // After an ERROR, the end of the transaction clears the flag.
         if !std::thread::panicking() {
             set_flags(|flags| flags & !(pg_sys::PROC_IN_SAFE_IC as u8));
         }
@@ -110,7 +110,7 @@ impl Drop for IgnoredByIndexBuilds {
 }
 
 fn set_flags(change: impl FnOnce(u8) -> u8) {
-    /// The position of `ProcArrayLock` among PostgreSQL's named locks (lwlocknames.txt).
+    /// The position of `ProcArrayLock` among PostgreSQL's named locks (`storage/lwlocknames.h`).
     const PROC_ARRAY_LOCK: usize = 4;
     // SAFETY: as PostgreSQL's own DefineIndex does it: a process changes its own flags and their mirror under ProcArrayLock.
     unsafe {

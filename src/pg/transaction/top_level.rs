@@ -11,7 +11,7 @@ use std::ptr::null_mut;
 /// Runs a command as if a client had sent it. Must be called outside any transaction, in a background worker.
 pub fn run(sql: &str) -> Result<()> {
     let text = CString::new(sql).map_err(|_| error!(Kind::InternalError, "a command with a zero byte"))?;
-    // No transaction's end frees it.
+    // Memory that no end of a transaction frees.
     let memory = OwnContext::of_process(c"docshard command");
     // SAFETY: outside a transaction. The command commits and begins transactions by itself, as it does for a client; its parse
     // tree, and all data derived from it, is in memory that outlives these transactions.

@@ -1,9 +1,9 @@
 //! The writes of the present transaction to other servers, by the numbers of PostgreSQL's commands.
 //!
 //! A snapshot shows its own transaction's writes by commands with a smaller number than the snapshot's. PostgreSQL's own tables have
-//! versions of rows, so a reader with an older snapshot does not see newer writes: a cursor, a function that is not volatile, or another
-//! part of a statement that writes. Other servers show all that the transaction has written there. So a reader with an older snapshot asks
-//! here whether there are newer writes.
+//! versions of rows, so a reader with an older snapshot (a cursor, a function that is not volatile, or another part of a statement that
+//! writes) does not see newer writes. Other servers show all that the transaction has written there. So a reader with an older snapshot
+//! asks here whether there are newer writes.
 //!
 //! A write counts from when it is sent, whether it changes something or not. When a subtransaction is rolled back, its writes are
 //! forgotten.
