@@ -27,7 +27,7 @@ pub fn local_transaction() -> u32 {
     }
 }
 
-/// True if input of the client after the present message has been received already.
+/// True if input that follows the client's present message was received already.
 pub(in crate::pg) fn has_unread_input() -> bool {
     // SAFETY: reads a variable of this process.
     unsafe {
@@ -198,8 +198,8 @@ pub unsafe fn has_new_file(rel: pg_sys::Relation) -> bool {
     rel.rd_createSubid != 0 || first != 0
 }
 
-/// The set of columns that a relation's indexes use, as the relation caches it; it decides whether an update is heap-only. None: it was not
-/// computed yet, or was invalidated. From PostgreSQL 16 on, it lacks columns that only summarizing indexes (BRIN) use.
+/// The relation's cached set of columns that its indexes use, by which PostgreSQL decides whether an update is heap-only. None if the set
+/// was not computed yet, or was invalidated. From PostgreSQL 16 on, the set lacks columns that only summarizing indexes (BRIN) use.
 ///
 /// # Safety
 /// The relation is open.
@@ -226,7 +226,7 @@ pub unsafe fn compute_indexed_columns(rel: pg_sys::Relation) {
     unsafe { pg_sys::bms_free(pg_sys::RelationGetIndexAttrBitmap(rel, kind)) };
 }
 
-/// Gives the executor its only table, with the columns that the statement updates.
+/// Makes `entry` the only table of the executor's range table, with the columns that the statement updates.
 ///
 /// # Safety
 /// Called once for a new executor's state, in its memory context, which has the entry and the set.

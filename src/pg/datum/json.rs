@@ -18,7 +18,7 @@ const UNORDERED: &str = "\t\r\t\r";
 #[derive(Clone, Debug)]
 pub struct Json {
     text: Cow<'static, str>,
-    /// it comes from jsonb, so the order of keys is lost
+    /// the argument comes from jsonb, so the order of keys is lost
     unordered: bool,
 }
 
@@ -38,7 +38,7 @@ impl Json {
     /// Parses the text, whose syntax PostgreSQL has checked.
     ///
     /// # Errors
-    /// `FailedToParse` if it is nested too deeply; `BadValue` for an order of several fields that comes from jsonb.
+    /// `FailedToParse` if the value is nested too deeply; `BadValue` if the order of several fields counts, but the argument comes from jsonb.
     pub fn parse(&self, role: Role) -> Fallible<serde_json::Value> {
         let value = specification::read(&self.text, role)?.0;
         if self.unordered {
@@ -50,7 +50,7 @@ impl Json {
     /// Returns the text of a specification of this role.
     ///
     /// # Errors
-    /// Those of [`parse`](Self::parse), if it comes from jsonb.
+    /// Those of [`parse`](Self::parse), if the argument comes from jsonb.
     pub fn text(&self, role: Role) -> Fallible<&str> {
         if self.unordered {
             self.parse(role)?;
@@ -68,7 +68,7 @@ impl Json {
         self.text == EMPTY
     }
 
-    /// True if it comes from jsonb, so that the order of keys is lost.
+    /// True if the argument comes from jsonb, so that the order of keys is lost.
     pub fn is_unordered(&self) -> bool {
         self.unordered
     }

@@ -52,8 +52,8 @@ unsafe fn plain(datum: *mut pg_sys::varlena) -> *mut pg_sys::varlena {
 
 /// A jsonb datum, neither compressed nor external, valid as long as its memory context.
 ///
-/// INVARIANT: it is nested at most [`MAX_RECURSION`] levels deep, so that functions can recurse into it. An argument that is nested
-/// deeper is an ERROR.
+/// INVARIANT: the value is nested at most [`MAX_RECURSION`] levels deep, so that functions can recurse into it. A deeper argument is an
+/// ERROR.
 #[derive(Clone, Copy, Debug)]
 pub struct RawJsonb(*mut pg_sys::varlena);
 

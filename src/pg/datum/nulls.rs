@@ -1,8 +1,8 @@
 //! Refuses null arguments of SQL functions for users.
 //!
 //! PostgreSQL does not call a STRICT function with a null: the statement returns null, and a write is lost in silence. So functions
-//! for users are not STRICT, and their first parameter is an `Option<NoNulls>`. It has no counterpart in SQL. pgrx reads arguments in
-//! order, so this one is checked before any other is read.
+//! for users are not STRICT, and their first parameter is an `Option<NoNulls>`, which has no counterpart in SQL. pgrx reads arguments in
+//! order, so all arguments are checked when this parameter is read, before any other.
 //!
 //! INVARIANT: where a function has this parameter, the only argument that can be null is `options`, which counts as `{}`.
 

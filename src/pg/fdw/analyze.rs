@@ -21,7 +21,7 @@ pub(super) unsafe extern "C-unwind" fn analyze(
 ) -> bool {
     // SAFETY: PostgreSQL calls this for an open table, and gives places for results. The number of pages is only shown.
     unsafe {
-        // A sample makes values visible in pg_stats. So autovacuum takes none, only an ANALYZE by the owner of the table or of its parent.
+        // A sample makes values visible in pg_stats. So only an ANALYZE by the owner of the table or of its parent takes one, not autovacuum.
         if relation.is_null() || pg_sys::MyBackendType == pg_sys::BackendType::B_AUTOVAC_WORKER {
             return false;
         }

@@ -26,7 +26,7 @@ pub(super) enum Misfits {
     Fixed,
 }
 
-/// Tells apart the conditions of a query that is in or below a view with `security_barrier`.
+/// Tells the conditions of a view with `security_barrier` from its reader's, for a query in or below the view.
 pub(super) struct Barrier {
     /// None: the query was not marked, because the library was loaded later, or because PostgreSQL has inlined a function
     mark: Option<Mark>,
@@ -87,7 +87,7 @@ impl Barrier {
             {
                 let parse = &*(*query).parse;
                 let combines = parse.hasAggs || parse.hasWindowFuncs || !parse.groupingSets.is_null();
-                // Which of the tables of a query above has this one is not known.
+                // It is not known which table of a query above contains this one, so any outer join there counts.
                 is_fixed = !mark.hides || combines || omits_results(parse) || query != root && has_partners(query);
                 query = (*query).parent_root;
             }
@@ -127,7 +127,7 @@ impl Barrier {
         }
     }
 
-    /// True for an equality that follows from others, if the view has all of them, or the same one.
+    /// True for an equality that the planner has derived from others, if all of these are the view's, or if the view has the same equality.
     ///
     /// # Safety
     /// A restriction of the planner's query.
@@ -252,8 +252,8 @@ fn omits_results(query: &pg_sys::Query) -> bool {
     query.hasDistinctOn || !query.havingQual.is_null() || !query.limitCount.is_null() || !query.limitOffset.is_null()
 }
 
-/// True for a table on the nullable side of an outer join, or of `NOT EXISTS` as a join: there the absence of a row shows a row of the
-/// other side.
+/// True for a table on the nullable side of an outer join, or of `NOT EXISTS` as a join: there a row of the other side appears because a
+/// row of this table is absent.
 ///
 /// # Safety
 /// A base relation of the planner.
@@ -279,7 +279,7 @@ unsafe fn has_partners(root: *mut pg_sys::PlannerInfo) -> bool {
     }
 }
 
-/// True for a join that shows rows without a partner.
+/// True for a join that returns rows of one side that have no partner.
 ///
 /// # Safety
 /// A join of the planner.

@@ -154,7 +154,7 @@ unsafe extern "C-unwind" fn begin(node: *mut pg_sys::CustomScanState, estate: *m
         let shape: Shape = raise(serde_json::from_str(&string_of(plan.custom_private)).map_err(|_| malformed()));
         let plans = PgList::<pg_sys::Plan>::from_pg(plan.custom_plans);
         let (Some(outer), Some(inner)) = (plans.get_ptr(0), plans.get_ptr(1)) else { return raise(Err(malformed())) };
-        // The join is not read backward, and its sides neither.
+        // The sides are never read backward, because the join is not.
         let flags = flags & !((pg_sys::EXEC_FLAG_BACKWARD | pg_sys::EXEC_FLAG_MARK) as c_int);
         let outer = pg_sys::ExecInitNode(outer, estate, flags);
         let inner = pg_sys::ExecInitNode(inner, estate, flags);
@@ -203,7 +203,7 @@ unsafe fn state<'a>(node: *mut pg_sys::CustomScanState) -> Option<&'a mut State>
 }
 
 impl State {
-    /// Puts a pair into the node's slot for rows of the join. Without an inner row, its columns are NULL.
+    /// Puts a pair into the node's slot for rows of the join. If `inner` is null, the inner columns are NULL.
     ///
     /// # Safety
     /// While the node is executed.

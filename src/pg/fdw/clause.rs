@@ -320,7 +320,7 @@ impl Reader {
         }
     }
 
-    /// The column and the path of a text in a jsonb column: `doc ->> 'a'`, `doc -> 'a' ->> 'b'`, `doc #>> '{a,b}'`.
+    /// The column and the path of an expression that reads a text in a jsonb column: `doc ->> 'a'`, `doc -> 'a' ->> 'b'`, `doc #>> '{a,b}'`.
     ///
     /// # Safety
     /// The same as for [`clause`](Self::clause).

@@ -8,8 +8,8 @@
 //! * After a write, nothing that has the statement's snapshot can start a scan of the collection: see
 //!   [`super::interface::Scan::refuse_newer`].
 //!
-//! The function of the plan's node that returns rows is replaced. Only ModifyTable calls it. For an INSERT it also limits the bytes of the
-//! rows that PostgreSQL keeps until it hands them over.
+//! For this, the node's function that returns rows, which only ModifyTable calls, is replaced. For an INSERT, the replacement also limits
+//! the bytes of the rows that PostgreSQL collects for a batch.
 
 use super::interface::raise;
 use super::plan;
@@ -20,7 +20,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ptr::null_mut;
 
-/// PostgreSQL hands over the rows of an INSERT when they have about this many bytes, or earlier.
+/// PostgreSQL hands over a batch of an INSERT when its rows have about this many bytes, or earlier.
 const BATCH_BYTES: u32 = 4 * 1024 * 1024;
 
 /// A plan's node, and the rows that it has returned.
@@ -72,7 +72,7 @@ pub(super) unsafe fn collect(node: *mut pg_sys::PlanState) {
     }
 }
 
-/// Drops the rows that are left.
+/// Drops the rows that were not returned.
 ///
 /// # Safety
 /// At the end of the ModifyTable above the node.
@@ -115,7 +115,7 @@ unsafe extern "C-unwind" fn next(node: *mut pg_sys::PlanState) -> *mut pg_sys::T
     }
 }
 
-/// Makes PostgreSQL hand over the rows that it keeps for tables of this wrapper: before the next one for the same table.
+/// Makes PostgreSQL hand over the batches that it has collected for tables of this wrapper, each before the table's next row.
 ///
 /// # Safety
 /// While a statement is executed.

@@ -15,8 +15,8 @@ use pgrx::{PgList, pg_guard, pg_sys};
 use serde_json::Value as Json;
 use std::ptr::null_mut;
 
-/// Without an index the table reads all rows twice: first it searches for values that do not fit. This takes less time than reading the
-/// rows here if at least one row of this many is written.
+/// Without an index, a direct write reads all rows twice, as it first searches for values that do not fit. This takes less time than
+/// returning the rows to PostgreSQL if at least one row in this many is written.
 const ROWS_OF_ONE_WRITE: f64 = 256.0;
 
 #[pg_guard]
@@ -56,7 +56,7 @@ pub(super) unsafe extern "C-unwind" fn plan(
         if !pays || !user::as_checked_user(user_of(rel), || opened.can_write(&scan.columns, &set)) {
             return false;
         }
-        // A cached plan is made anew when the answer may change.
+        // If the answer may have changed, this relation is invalidated, and PostgreSQL plans a cached statement anew.
         if let Some(relation) = opened.watched() {
             let global = &mut *(*root).glob;
             global.relationOids = pg_sys::lappend_oid(global.relationOids, relation);
@@ -92,7 +92,7 @@ unsafe fn new_values(root: *mut pg_sys::PlannerInfo, number: pg_sys::Index) -> O
         let mut new = Vec::new();
         for (target, column) in targets.iter_ptr().zip(columns.iter_int()) {
             let expression: *mut pg_sys::Node = (*target).expr.cast();
-            // An array may have dimensions that an operand loses.
+            // Not an array: an operand loses its dimensions.
             Kind::of(pg_sys::exprType(expression), -1).filter(|kind| !kind.is_array)?;
             reader.operand(expression)?;
             new.push((i16::try_from(column).ok()?, expression));

@@ -18,8 +18,8 @@ use std::sync::OnceLock;
 /// A name with its text, as `OPTIONS (name 'text')`.
 pub type Setting = (String, String);
 
-/// The number under which a scan returns the *origin* of a row, by which [`Modify`] finds the row again. It is the number of a system
-/// column, which all tables have, so that one column of a plan serves all partitions.
+/// The column number under which a scan returns the *origin* of a row, by which [`Modify`] finds the row again. All tables have a system
+/// column of this number, so one column of a plan serves all partitions.
 pub const ORIGIN: i16 = -5;
 
 /// The kind of object that options belong to.
@@ -139,7 +139,7 @@ pub trait Wrapper: Sync {
 
 /// A foreign table. It is cached until PostgreSQL reports that the relation has changed.
 pub trait Table {
-    /// The estimated number of the table's rows, by what this server knows; None if it knows nothing.
+    /// The number of the table's rows, estimated without asking other servers; None if there is no estimate.
     fn estimate(&self) -> Result<Option<f64>>;
     /// The number of the table's rows, according to the other servers' statistics.
     fn rows(&self) -> Result<f64>;
@@ -155,8 +155,8 @@ pub trait Table {
     fn narrows(&self, conditions: &[Json]) -> bool;
     /// True if the table evaluates these groups exactly as PostgreSQL would.
     fn can_group(&self, groups: &Groups) -> bool;
-    /// True if the table can update or delete rows without returning them. `compared`: the columns of the conditions, all of which are
-    /// exact; `set`: the columns that an UPDATE sets.
+    /// True if the table can update or delete rows without returning them. `compared`: the columns of the conditions, which are all exact;
+    /// `set`: the columns that an UPDATE sets.
     fn can_write(&self, compared: &[i16], set: &[i16]) -> bool;
     /// The relation that is invalidated when [`can_write`](Self::can_write) may return something else.
     fn watched(&self) -> Option<pg_sys::Oid>;
@@ -180,7 +180,7 @@ pub trait Modify {
     fn insert(&mut self, row: RowValues, skips_conflicts: bool, is_read: bool) -> Result<Option<RowValues>>;
     /// Takes a row, which is inserted by [`finish`](Self::finish) or before. Returns how many rows were inserted now.
     fn collect(&mut self, row: RowValues, skips_conflicts: bool) -> Result<usize>;
-    /// Inserts the rows that were taken; returns how many. Those with a conflict are skipped if the argument is true.
+    /// Inserts the rows that [`collect`](Self::collect) has taken; returns how many. `skips_conflicts`: rows with a conflict are skipped.
     fn finish(&mut self, skips_conflicts: bool) -> Result<usize>;
     /// Changes columns of the row with this origin. Returns the stored values, without values unless `is_read`; None if the row no longer
     /// exists.
@@ -222,10 +222,10 @@ pub struct ScanPlan {
     pub write: Option<DirectWrite>,
     /// the columns of conditions that hide rows from the reader, such as those of a view with `security_barrier`
     pub hiding: Vec<i16>,
-    /// the conditions that are evaluated here, if a view is read: their columns; None for a condition that does not decide whether a value
+    /// if a view is read: for each condition that is evaluated here, its columns; None for a condition that does not decide whether a value
     /// that does not fit is an error
     pub deciding: Vec<Option<Vec<i16>>>,
-    /// what the table has made of the conditions, which lives as long as the plan
+    /// the conditions in the table's own form, cached as long as the plan lives
     #[serde(skip)]
     pub prepared: OnceCell<Rc<dyn Any>>,
 }
@@ -253,8 +253,8 @@ pub trait Scan {
     /// Reads the next row; false after the last one. Calls `put` with each value that is not NULL, and with the origin. A value's number is
     /// that of its column, or its position in a row of groups, from 1.
     fn next_row(&mut self, put: &mut dyn FnMut(i16, SqlValue) -> Result<()>) -> Result<bool>;
-    /// Takes the error of the last row, if values of it do not fit their columns; they are NULL in the row. The error is raised if the row
-    /// passes the conditions that PostgreSQL evaluates on other columns.
+    /// Takes the error of the last row, if values of the row do not fit their columns; these columns are NULL in the row. The error is raised
+    /// if the row passes the conditions that PostgreSQL evaluates on other columns.
     fn take_misfit(&mut self) -> Option<Misfit>;
     /// The number of rows that [`start`](Self::start) has written; None if the scan only reads.
     fn written(&self) -> Option<u64> {

@@ -79,7 +79,7 @@ unsafe extern "C-unwind" fn consider(
     }
 }
 
-/// True for a condition that is evaluated on the results of an outer join. It does not decide which rows are partners.
+/// True for a condition that is evaluated on the results of an outer join, and so does not decide which rows are partners.
 ///
 /// # Safety
 /// A condition of a join, and its relation.
@@ -155,7 +155,7 @@ unsafe fn path(
             null_mut(),
             private,
         );
-        // The cost of this node makes a nested loop over one outer row cheaper.
+        // The node's own cost, so that for one outer row a nested loop is cheaper.
         let own = 2.0 + 0.01 * ((*cheapest).rows + found);
         let path: *mut pg_sys::CustomPath = pg_sys::palloc0(size_of::<pg_sys::CustomPath>()).cast();
         (*path).path.type_ = pg_sys::NodeTag::T_CustomPath;
@@ -290,8 +290,8 @@ unsafe fn var_of(node: *mut pg_sys::Node) -> Option<(i64, i16)> {
     }
 }
 
-/// Adds columns to a row that `lists` name by another node, as the planner does above an outer join. Returns, for each added column, the
-/// position of the same column in the row.
+/// Adds to a row the columns that `lists` name by other nodes than the row's: above an outer join the planner makes such nodes. Returns, for
+/// each added column, the position of the same column in the row.
 ///
 /// # Safety
 /// Expressions of the planner.

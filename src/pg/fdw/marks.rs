@@ -68,7 +68,8 @@ impl Mark {
     }
 }
 
-/// The location of an expression that can be a condition. No constant: the planner evaluates conditions without columns elsewhere.
+/// The location of an expression that can be a condition. Constants are left out: the planner evaluates conditions without columns
+/// elsewhere.
 ///
 /// # Safety
 /// A node.
@@ -179,7 +180,7 @@ unsafe fn mark_query(query: *mut pg_sys::Query, mark: Mark, scope: &mut Scope) {
             .map(|with| (*with).ctequery.cast::<pg_sys::Query>())
             .collect();
         withs.iter().for_each(|with| (**with).stmt_location = mark.of_query());
-        // One of them may have been referenced by another one meanwhile.
+        // Marking one query may have changed the mark of another to which it refers: see `expose`.
         withs.iter().for_each(|with| mark_query(*with, Mark::of(*with).unwrap_or(mark), scope));
         for conditions in [(*query).jointree.cast(), (*query).havingQual] {
             mark_conditions(conditions, (&raw const mark).cast_mut().cast());
@@ -218,7 +219,7 @@ unsafe fn mark_entries(query: *mut pg_sys::Query, mark: Mark, scope: &mut Scope)
     }
 }
 
-/// Marks a query of WITH as one that hides nothing, as it is referred to where the absence of a row shows another one.
+/// Marks a query of WITH as one that hides nothing, because it is referred to where another row appears if one of its rows is absent.
 ///
 /// # Safety
 /// An entry for a query of WITH, of the last query of the scope.
@@ -269,7 +270,7 @@ unsafe fn add_nullable(tree: *mut pg_sys::Node, is_nullable: bool, nullable: &mu
     }
 }
 
-/// A walker that marks all parts of conditions; not the queries in them. It has a pointer to the mark.
+/// A walker that marks all parts of conditions, but not the queries in them. Its context points to the mark.
 #[pg_guard]
 unsafe extern "C-unwind" fn mark_conditions(node: *mut pg_sys::Node, mark: *mut c_void) -> bool {
     // SAFETY: called by `mark_query` and PostgreSQL's walker, with a node or null.
@@ -284,7 +285,7 @@ unsafe extern "C-unwind" fn mark_conditions(node: *mut pg_sys::Node, mark: *mut 
     }
 }
 
-/// A walker that marks the queries in expressions, which hide nothing. It has a pointer to the mark and the scope.
+/// A walker that marks the queries in expressions, as queries that hide nothing. Its context points to the mark and the scope.
 #[pg_guard]
 unsafe extern "C-unwind" fn mark_in_expression(node: *mut pg_sys::Node, marking: *mut c_void) -> bool {
     // SAFETY: called by PostgreSQL's walkers, with a node or null, and with what `mark_query` has given it.

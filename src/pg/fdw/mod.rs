@@ -5,7 +5,7 @@
 //!
 //! * The planner's callbacks: [`plan`], [`upper`], [`join`] and [`scan_plan`]; [`marks`] comes before the planner.
 //! * The executor's callbacks: [`scan`] and [`batched`] read; [`modify`] and [`direct`] write.
-//! * [`target`] describes the rows that a write scans; [`collected`] keeps them until the last one is read.
+//! * [`target`] describes the rows that a scan returns for a write; [`collected`] reads all of them before the first one is written.
 //!
 //! INVARIANTS: A condition that the table cannot evaluate exactly as PostgreSQL would is evaluated again here, in the planner's order. So
 //! no user's function sees a row before the conditions of a security-barrier view. A scan runs as the user whose privileges PostgreSQL

@@ -55,7 +55,7 @@ struct State {
     /// the plan's node below the write; null for COPY and for rows that an UPDATE routes to a partition
     source: *mut pg_sys::PlanState,
     skips_conflicts: bool,
-    /// the kind of the policies that are checked for rows that are inserted
+    /// the kind of the row-security policies that inserted rows must satisfy
     policies: pg_sys::WCOKind::Type,
     /// the table may insert the rows later: when the write ends, at the latest
     collects: bool,
@@ -123,9 +123,9 @@ unsafe fn begin_state(
             let kind = Kind::of(attribute.atttypid, attribute.atttypmod);
             match attribute.attgenerated as u8 {
                 0 => {}
-                // Its value depends on other columns.
+                // The value depends on other columns, so an UPDATE writes it, too.
                 pg_sys::ATTRIBUTE_GENERATED_STORED => updated.push(attribute.attnum),
-                // It is computed when it is read.
+                // A virtual generated column is computed when it is read, and not stored.
                 _ => continue,
             }
             columns.push((attribute.attnum, kind.map(|kind| (kind, attribute.atttypid, attribute.atttypmod))));
@@ -372,7 +372,7 @@ impl State {
     }
 }
 
-/// True for values of a column that are equal for an UPDATE: the column need not be written.
+/// True if an UPDATE need not write a column, because its old and new values are the same.
 fn is_same(one: Option<&SqlValue>, other: Option<&SqlValue>) -> bool {
     match (one, other) {
         (Some(SqlValue::Float(one)), Some(SqlValue::Float(other))) => one.to_bits() == other.to_bits(),
@@ -396,7 +396,7 @@ unsafe fn is_read(target: *mut pg_sys::ResultRelInfo) -> bool {
     unsafe { !(*target).ri_projectReturning.is_null() || !(*target).ri_WithCheckOptions.is_null() }
 }
 
-/// Checks the policies that a partition has from its parent. PostgreSQL itself does this only for local tables.
+/// Checks the row-security policies that a partition has from its parent. PostgreSQL itself checks them only for local tables.
 ///
 /// # Safety
 /// A target of a statement, and a slot with its new row.
@@ -450,14 +450,14 @@ pub(super) unsafe extern "C-unwind" fn insert_batch(
     unsafe {
         let given = usize::try_from(*count).unwrap_or(0);
         let state = state(target);
-        // Each row has its own memory: a value that PostgreSQL has stored elsewhere is read here.
+        // The memory is reset before each row, because a value that is compressed or stored externally is copied here.
         let mut inserted = 0;
         for at in 0..given {
             inserted += state.run(|state| state.modify.collect(state.row(*slots.add(at))?, state.skips_conflicts));
         }
         inserted += state.run(|state| state.modify.finish(state.skips_conflicts));
         *count = inserted as c_int;
-        // `collected` may have set a smaller one.
+        // `collected` may have set a smaller batch size.
         (*target).ri_BatchSize = BATCH_ROWS;
         slots
     }
@@ -494,7 +494,7 @@ pub(super) unsafe extern "C-unwind" fn update(
         if !is_updated {
             return null_mut();
         }
-        // Before the write the row has not all columns.
+        // Not before the write, because the row then lacks columns that were not read.
         check_policies(estate, target, slot, pg_sys::WCOKind::WCO_RLS_UPDATE_CHECK);
         slot
     }

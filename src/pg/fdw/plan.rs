@@ -54,7 +54,7 @@ pub(super) unsafe extern "C-unwind" fn size(
 ) {
     // SAFETY: PostgreSQL's planner calls this for a base relation.
     unsafe {
-        // PostgreSQL has set it to the count of the last ANALYZE; less than 0 if there was none.
+        // PostgreSQL has set `tuples` to the row count of the last ANALYZE; less than 0 if there was none.
         let opened = open(table);
         let estimate = raise(user::as_checked_user(user_of(rel), || opened.estimate()));
         let known = estimate.into_iter().chain(((*rel).tuples >= 0.0).then_some((*rel).tuples)).reduce(f64::max);
@@ -131,7 +131,7 @@ pub(super) unsafe fn divide(
         let barrier = Barrier::above(root);
         let misfits = barrier.as_ref().map_or(Misfits::Shown, |barrier| barrier.misfits(root, rel));
         let mut hiding = match &barrier {
-            // All columns.
+            // The whole row stands for all columns.
             Some(_) if misfits == Misfits::Hidden => pg_sys::bms_make_singleton(target::member(target::WHOLE)),
             Some(barrier) => barrier.hiding(root, rel),
             None => null_mut(),
@@ -234,7 +234,7 @@ unsafe fn costs(
     }
 }
 
-/// What a path keeps for [`super::scan_plan`]. `limited`: its rows end after LIMIT.
+/// What a path keeps for [`super::scan_plan`]. `limited`: the path returns no more rows than LIMIT and OFFSET need.
 pub(super) unsafe fn private(order: Option<&Json>, limited: bool) -> *mut pg_sys::List {
     let text = json!({"order": order, "limited": limited}).to_string();
     // SAFETY: in the planner's memory context.

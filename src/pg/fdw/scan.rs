@@ -30,7 +30,7 @@ const MAX_KEPT: usize = 16;
 const MAX_KEPT_BYTES: usize = 4096;
 
 thread_local! {
-    /// By the text that PostgreSQL's plan has.
+    /// Parsed plans, by their text in PostgreSQL's plan.
     static KEPT: RefCell<SmallCache<String, Rc<ScanPlan>, MAX_KEPT>> = const { RefCell::new(SmallCache::NONE) };
 }
 
@@ -55,7 +55,7 @@ struct State {
     types: Vec<pg_sys::Oid>,
     limit: Option<usize>,
     offset: Option<usize>,
-    /// the last operand, which a batched join sets; None: the scan has no such operand, Some(None): it is not set yet
+    /// the last operand, which a batched join sets; None: the scan has no such operand; Some(None): the join has not set it yet
     batch: Option<Option<SqlValue>>,
     /// the scan writes the rows (see [`super::direct`]); true if they count as the statement's
     write: Option<bool>,
@@ -194,7 +194,8 @@ impl State {
         Ok(values)
     }
 
-    /// The largest number of rows that LIMIT and OFFSET need; None: no limit. PostgreSQL's own Limit node reports wrong values.
+    /// The largest number of rows that LIMIT and OFFSET need; None: no limit. Invalid values are ignored here: PostgreSQL's Limit node reports
+    /// them.
     fn most(&self, values: &[Option<SqlValue>]) -> Option<u64> {
         let value = |number: Option<usize>| number.and_then(|number| values.get(number)).and_then(Option::as_ref);
         let limit = match value(self.limit)? {
@@ -218,7 +219,7 @@ impl State {
             if !(*node).ss.ps.instrument.is_null() {
                 self.scan.observe();
             }
-            // PostgreSQL's own tables do not show in this snapshot what commands with this number or a higher one have written.
+            // In this snapshot, PostgreSQL's own tables do not show writes of commands with this number or a higher one. A shard would show them.
             self.scan.refuse_newer((*(*(*node).ss.ps.state).es_snapshot).curcid)?;
             pg_sys::MemoryContextReset(self.memory);
             let values = keeping_all(|| self.values(node))?;
@@ -232,8 +233,8 @@ impl State {
         Ok(())
     }
 
-    /// True if a row passes the conditions that are evaluated here and decide about its error: not those on the columns whose values do
-    /// not fit, which could be true.
+    /// True if the error of a row with misfits must be raised: the row passes all conditions that are evaluated here and decide about it.
+    /// Conditions on the columns that do not fit do not decide, because they could be true.
     ///
     /// # Safety
     /// While the scan's node is executed, in the memory of a row.

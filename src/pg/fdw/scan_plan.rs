@@ -80,7 +80,7 @@ unsafe fn shown_columns(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::RelOpt
         let mut shown = null_mut();
         pg_sys::pull_varattnos((*(*rel).reltarget).exprs.cast(), (*rel).relid, &raw mut shown);
         if target::is_only_marked(root, rel) {
-            // The scan returns no valid value for it, and PostgreSQL reads it of local parts only.
+            // The scan returns no valid `ctid`, and needs none: PostgreSQL reads the `ctid` only of local partitions.
             shown = pg_sys::bms_del_member(shown, target::member(target::MARK));
         }
         shown

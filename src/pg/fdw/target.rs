@@ -28,8 +28,9 @@ pub(super) struct Written {
     pub shows_rows: bool,
 }
 
-/// Makes all whole rows in the plan of an UPDATE have one type, because a plan does not distinguish whole rows by their types. The one that
-/// PostgreSQL itself adds has the type `record`. If the statement names whole rows, too, which have the table's type, it gets that type.
+/// Makes all whole rows in the plan of an UPDATE have one type, because a plan does not distinguish whole rows by their types. The whole
+/// row that PostgreSQL itself adds has the type `record`. If the statement names whole rows, which have the table's type, the added row gets
+/// that type, too.
 ///
 /// # Safety
 /// A base relation whose paths have not been made.
@@ -175,7 +176,7 @@ unsafe fn vars(rel: *mut pg_sys::RelOptInfo, expressions: *mut pg_sys::List) -> 
     }
 }
 
-/// True for the column that `modify::add_targets` has added; false for the system column of the same number.
+/// True for the column that `modify::add_targets` has added; false for the system column that has the same number.
 fn is_origin(var: &pg_sys::Var) -> bool {
     var.varattno == ORIGIN && var.vartype == pg_sys::BYTEAOID
 }

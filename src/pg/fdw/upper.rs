@@ -100,7 +100,7 @@ fn conditions(divided: &Divided) -> Vec<Json> {
     divided.plan.conditions.iter().map(|(condition, _)| condition.clone()).collect()
 }
 
-/// True if the relation is one foreign table, all of whose conditions are on its rows.
+/// True if the relation is one foreign table, and all its conditions are evaluated on its rows.
 ///
 /// # Safety
 /// A relation of the planner, below a stage.

@@ -114,7 +114,7 @@ impl Kind {
         // SAFETY: a syscache look-up; InvalidOid for a type that is no array.
         let element = unsafe { pg_sys::get_element_type(oid) };
         let is_array = element != pg_sys::InvalidOid;
-        // `int2vector` has elements, too, but must have one dimension from 0, and no NULL.
+        // Excludes `int2vector`, which has elements, too, but must have one dimension from 0, and no NULL.
         // SAFETY: a syscache look-up.
         if is_array && unsafe { pg_sys::get_array_type(element) } != oid {
             return None;
@@ -122,7 +122,7 @@ impl Kind {
         let scalar = Scalar::of(if is_array { element } else { oid })?;
         let limited = scalar == Scalar::Text && modifier >= pg_sys::VARHDRSZ as i32;
         let length = limited.then(|| modifier as usize - pg_sys::VARHDRSZ);
-        // MongoDB's dates have milliseconds. Values of a type that rounds them would compare differently.
+        // MongoDB's dates have milliseconds. A type with fewer digits would round them, and compare differently.
         let rounds_dates = matches!(scalar, Scalar::Timestamp | Scalar::TimestampTz) && (0..3).contains(&modifier);
         let rounding = (scalar == Scalar::Numeric && modifier >= pg_sys::VARHDRSZ as i32).then(|| {
             let packed = modifier - pg_sys::VARHDRSZ as i32;

@@ -18,7 +18,7 @@ struct FirstRows {
     /// the largest number of rows
     bound: usize,
     rows: BinaryHeap<(Vec<u8>, usize)>,
-    /// the size of all of them
+    /// the size of these rows, in bytes
     bytes: usize,
 }
 

@@ -24,7 +24,7 @@ use std::rc::Rc;
 #[derive(Debug)]
 struct State {
     context: Cell<pg_sys::MemoryContext>,
-    /// null after it has released what it owned
+    /// null after the owner has released what it owned
     owner: Cell<pg_sys::ResourceOwner>,
 }
 
@@ -42,7 +42,7 @@ impl Drop for Deleted {
 pub struct OwnContext(Rc<State>);
 
 thread_local! {
-    /// Contexts whose resource owner has not released anything.
+    /// Contexts of transactions whose resource owner has not begun to release.
     static OPEN: RefCell<Vec<Rc<State>>> = const { RefCell::new(Vec::new()) };
     static IS_REGISTERED: Cell<bool> = const { Cell::new(false) };
 }
@@ -105,7 +105,7 @@ impl OwnContext {
 
     /// Creates a context that is deleted with this one.
     pub fn child(&self, name: &'static CStr) -> pg_sys::MemoryContext {
-        // SAFETY: it exists while its owner is used: the transaction has not ended.
+        // SAFETY: the context exists while the value that owns it is used, because the transaction has not ended.
         unsafe { create(self.as_ptr(), name) }
     }
 
@@ -119,8 +119,8 @@ impl OwnContext {
         done
     }
 
-    /// Runs `close`, which closes what was opened in the context. Called when the value that owns the context is dropped. Does nothing
-    /// while an ERROR unwinds, or in a failed transaction or subtransaction: there PostgreSQL closes it.
+    /// Runs `close`, which closes what was opened in the context. Called when the value that owns the context is dropped. Does nothing while
+    /// an ERROR unwinds, or in a failed transaction or subtransaction: there PostgreSQL releases what was opened.
     pub fn close(&self, close: impl FnOnce()) {
         let owner = self.0.owner.get();
         // SAFETY: reads a variable of this process.
@@ -138,7 +138,7 @@ impl OwnContext {
     }
 }
 
-/// A context for what one execution of a plan allocates. Its user resets it; PostgreSQL deletes it with the query's context.
+/// A context for what one execution of a plan allocates. The caller resets it; PostgreSQL deletes it with the query's context.
 ///
 /// # Safety
 /// The query's context.

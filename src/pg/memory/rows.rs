@@ -2,8 +2,8 @@
 //!
 //! The store has a memory context of its own, as a sort has.
 //!
-//! INVARIANT: no reader tries to read after the last row. The tuplestore would mark that reader as at the end, and it would not see rows
-//! that are added later.
+//! INVARIANT: no reader tries to read after the last row. The tuplestore would mark that reader as being at the end, and the reader would
+//! miss rows that are added later.
 
 use super::context::OwnContext;
 use super::sorter::{MAX_BYTES, disk_is_needed, row_type};
@@ -71,7 +71,7 @@ impl Rows for TupleRows {
     fn reader(&mut self) -> usize {
         self.readers += 1;
         let reader = match self.readers {
-            // The store has one from the beginning.
+            // The store has one read pointer from the beginning.
             1 => 0,
             // SAFETY: the store has not been ended.
             _ => unsafe { pg_sys::tuplestore_alloc_read_pointer(self.state, 0) },

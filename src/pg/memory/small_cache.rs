@@ -10,7 +10,7 @@ impl<K: PartialEq, V: Clone, const MAX: usize> SmallCache<K, V, MAX> {
         self.0.iter().find(|(key, _)| is_wanted(key)).map(|(_, value)| value.clone())
     }
 
-    /// Replaces the key's value, or the oldest one if there is no room.
+    /// Replaces the key's value, or adds it; if the cache is full, the oldest value is dropped.
     pub fn insert(&mut self, key: K, value: V) {
         self.0.retain(|(known, _)| *known != key);
         self.0.truncate(MAX - 1);

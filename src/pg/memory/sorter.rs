@@ -5,7 +5,7 @@
 //! memory towards `work_mem`.
 //!
 //! The sort is in a memory context of its own ([`OwnContext`]), and is ended when it is dropped, which closes its files. Where the
-//! transaction or subtransaction fails, PostgreSQL closes them, and only the memory is freed here.
+//! transaction or subtransaction fails, PostgreSQL closes the files, and only the memory is freed here.
 
 use super::context::OwnContext;
 use crate::pg::datum::jsonb::{detoasted_bytes, new_varlena};
@@ -16,7 +16,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 /// With `allowDiskUse: false`, the most bytes that a sort or a row store may hold: MongoDB's limit. Beyond `work_mem` PostgreSQL writes
-/// temporary files all the same.
+/// temporary files even then.
 pub(super) const MAX_BYTES: usize = 100 << 20;
 
 /// Returns the error of a stage that needs temporary files but may not use them.
@@ -40,7 +40,7 @@ pub(super) struct TupleSorter {
     returned: i64,
     /// the bytes of all rows that were added
     added_bytes: usize,
-    /// more of them are an error
+    /// beyond this, `add` returns an error
     max_added_bytes: usize,
     /// set when the sort writes files
     used_disk: Rc<Cell<bool>>,

@@ -27,7 +27,7 @@ impl StageMemory {
 
 impl Memory for StageMemory {
     fn stage_bytes(&self) -> usize {
-        // SAFETY: it only reads two settings.
+        // SAFETY: the function only reads two settings.
         unsafe { pg_sys::get_hash_memory_limit() }
     }
 

@@ -1,7 +1,7 @@
 //! Watches statements that change tables: which relations a statement has changed, and what PostgreSQL's catalogs contained before.
 //!
-//! Event triggers call [`begin`] and [`end`]: they are called even in a session that has not loaded the library before. For REASSIGN OWNED,
-//! which has no event triggers, a hook calls them. The changed relations are those that PostgreSQL's own invalidations name, so no kind of
+//! Event triggers call [`begin`] and [`end`], because PostgreSQL runs event triggers even in a session that has not loaded the library
+//! before. For REASSIGN OWNED, which has no event triggers, a hook calls [`begin`] and [`end`]. The changed relations are those that PostgreSQL's own invalidations name, so no kind of
 //! change is overlooked; changes of other sessions are among them. The state before is read with a snapshot that has the statement's first
 //! command number, which does not show what the statement has done. The state after is read with the same snapshot and the present command
 //! number, so that other sessions' changes are in both or in none.
@@ -17,7 +17,8 @@ use docshard_core::sql::param::Param;
 use pgrx::pg_sys;
 use std::cell::RefCell;
 
-/// A statement that has begun. Statements nest. For one that fails in a subtransaction, [`end`] is not called.
+/// A statement that has begun. Statements nest. [`end`] is not called for a statement that fails in a subtransaction, so [`begin`] removes
+/// its entry.
 #[derive(Clone, Copy)]
 struct Begun {
     transaction: u32,
@@ -41,8 +42,8 @@ impl Changed {
     /// transactions, so that all differences are this statement's own.
     pub fn read(&self, sql: &str, params: &[Param<'_>]) -> Result<(Vec<SpiRow>, Vec<SpiRow>)> {
         let _pinned = Pinned::of_catalogs();
-        // SAFETY: inside a transaction. PostgreSQL copies the snapshot, which it would otherwise change; it is popped below, or by the
-        // abort of the transaction.
+        // SAFETY: inside a transaction. PushActiveSnapshot copies the static snapshot that GetLatestSnapshot returns. The copy is popped
+        // below, or by the abort of the transaction.
         unsafe {
             let snapshot = pg_sys::GetLatestSnapshot();
             (*snapshot).curcid = self.before;

@@ -1,8 +1,8 @@
 //! Checks every drop and TRUNCATE before it happens, by PostgreSQL's `object_access_hook`. This includes drops by CASCADE, by DROP OWNED,
 //! and by the drop of an object on which the protected one depends. Other changes of tables are checked by [`super::change_watch`].
 //!
-//! `DROP EXTENSION docshard` is checked before it runs, too: PostgreSQL first locks all members, and a running move holds locks there
-//! and waits for others, so the two would deadlock.
+//! `DROP EXTENSION docshard` is also checked before PostgreSQL executes it. The hook would be too late: before it,
+//! PostgreSQL locks all members, and would deadlock with a running move, which holds locks of some members and waits for others.
 //!
 //! Not checked are the extension's own statements (see [`unguarded`]), sessions of routers (see [`trust_session`]), the extension's
 //! update scripts, and pg_upgrade.
@@ -67,7 +67,7 @@ pub type ChangeJudge = fn() -> Result<()>;
 
 static CHANGE_JUDGE: OnceLock<ChangeJudge> = OnceLock::new();
 
-/// Checks TRUNCATE. Called by a trigger, because the hook is missing in a session that has not loaded the library before.
+/// Checks TRUNCATE. Called by a trigger, because a session that has not loaded the library before has no hook.
 ///
 /// # Errors
 /// That of the judge.
@@ -149,7 +149,7 @@ unsafe extern "C-unwind" fn on_access(
                 let flags = argument.cast::<pg_sys::ObjectAccessDrop>().as_ref().map_or(0, |drop| drop.dropflags);
                 what(class, object, column, flags)
             }
-            // PostgreSQL checks the privilege only afterwards, so a user without it must get PostgreSQL's error.
+            // PostgreSQL checks the privilege after this hook. A user without it is not checked here, and gets PostgreSQL's error.
             pg_sys::ObjectAccessType::OAT_TRUNCATE if may_truncate(object) && !is_own_statement() => rows(object),
             _ => None,
         };
@@ -218,7 +218,7 @@ unsafe fn rows(table: pg_sys::Oid) -> Option<Dropped> {
     Some(if is_member { Dropped::MemberRows(relation) } else { Dropped::Rows(relation) })
 }
 
-/// Returns a table with triggers that is not temporary; None for any other relation.
+/// Returns the relation if it is a table with triggers that is not temporary; None for any other one.
 ///
 /// # Safety
 /// Inside a transaction.

@@ -20,13 +20,13 @@ thread_local! {
     static RECORDED: RefCell<Option<BTreeSet<u32>>> = const { RefCell::new(None) };
 }
 
-/// Begins to record which relations become invalid. Does nothing if that is recorded already.
+/// Begins to record which relations become invalid. Does nothing if recording has begun already.
 pub(super) fn record() {
     register();
     RECORDED.with_borrow_mut(|recorded| _ = recorded.get_or_insert_default());
 }
 
-/// The OIDs of the relations that were recorded. If 0 is one of them, all may have become invalid.
+/// The OIDs of the relations that were recorded. If 0 is one of them, any relation may have become invalid.
 pub(super) fn recorded() -> BTreeSet<u32> {
     RECORDED.with_borrow(|recorded| recorded.clone().unwrap_or_default())
 }
@@ -83,7 +83,7 @@ thread_local! {
 
 fn on_event(event: Event) {
     match event {
-        // Another session may roll the prepared transaction back.
+        // A prepared transaction counts as rolled back, because another session may roll it back.
         Event::Aborted | Event::Prepared if CHANGED.replace(false) => TAINTED.set(true),
         Event::AbortedSub(_) if CHANGED.get() => TAINTED.set(true),
         Event::Committed => CHANGED.set(false),
@@ -103,7 +103,7 @@ pub fn announce(relation: pg_sys::Oid) {
     if !CALLBACKS.replace(true) {
         events::register(on_event);
     }
-    // PostgreSQL handles its message in this backend only at the next command.
+    // PostgreSQL processes its own message in this backend only at the next command, so the number grows here.
     GENERATION.set(GENERATION.get() + 1);
     // SAFETY: inside a transaction; the relation exists.
     unsafe { pg_sys::CacheInvalidateRelcacheByRelid(relation) };

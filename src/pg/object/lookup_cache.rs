@@ -16,7 +16,7 @@ pub struct LookupCache<K, V> {
 impl<K: Ord, V: Clone> LookupCache<K, V> {
     pub const NONE: Self = Self { as_of: 0, values: BTreeMap::new() };
 
-    /// Returns the cached value; calls `look_up` if there is none.
+    /// Returns the cached value, or calls `look_up` and caches what it returns.
     pub fn get(known: &RefCell<Self>, key: K, look_up: impl FnOnce() -> Option<V>) -> Option<V> {
         let as_of = relation_changes();
         let value = Some(known.borrow()).filter(|known| known.as_of == as_of).and_then(|k| k.values.get(&key).cloned());
@@ -24,7 +24,7 @@ impl<K: Ord, V: Clone> LookupCache<K, V> {
             return value;
         }
         let found = look_up()?;
-        // Not cached if there was an invalidation during the lookup, which may concern this value.
+        // An invalidation during the lookup may concern this value, which is then not cached.
         if relation_changes() == as_of {
             let mut known = known.borrow_mut();
             if known.as_of != as_of {

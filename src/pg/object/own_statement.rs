@@ -10,7 +10,7 @@ thread_local! {
     static TRUSTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Called when a router has identified itself in this session. From then on the session executes the router's statements only.
+/// Called when a router has identified itself in this session. From then on the session executes only statements of the router.
 pub fn trust_session() {
     TRUSTED.set(true);
 }

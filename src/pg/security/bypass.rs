@@ -1,7 +1,7 @@
 //! Whether writes bypass the validators of collections.
 //!
-//! An operation of this session sets it for its own duration. At a shard, the router sets it by a setting. Any role may change the setting,
-//! but it has an effect only in a router's sessions.
+//! On the router, an operation requests this for its own duration. The router tells a shard by the setting [`SETTING`], which any role may
+//! change, but which has an effect only in a router's sessions.
 
 use crate::pg::object::own_statement;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
@@ -46,7 +46,7 @@ impl Drop for Restore {
     }
 }
 
-/// Runs an operation that bypasses validators if `on`, and does not otherwise, even as part of an operation that bypasses them.
+/// Runs an operation that bypasses validators if `on` is true. Otherwise it does not, even within an operation that does.
 pub fn during<T>(on: bool, run: impl FnOnce() -> T) -> T {
     let _restore = Restore(REQUESTED.replace(on));
     run()

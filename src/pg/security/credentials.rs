@@ -34,7 +34,7 @@ pub fn random_password() -> Result<String> {
     }
 }
 
-/// Returns the SCRAM-SHA-256 verifier of a password, with which one cannot log in.
+/// Returns the SCRAM-SHA-256 verifier of a password. Nobody can log in with a verifier.
 pub fn scram_verifier(password: &str) -> Result<String> {
     let password = c_string(password)?;
     // SAFETY: PostgreSQL returns a palloc'd C string, which is copied.

@@ -1,6 +1,6 @@
 //! Runs code with the rights of an SQL function, without a statement that calls it.
 //!
-//! Invariant: it allows no more than `SELECT docshard.<function>(…)`. As PostgreSQL does for that statement, it checks the
+//! INVARIANT: this allows no more than `SELECT docshard.<function>(…)`. As PostgreSQL does for that statement, [`Executable`] checks the
 //! caller's privileges on the schema and the function, and runs the code as the function's current definition says: as its owner
 //! if it is SECURITY DEFINER, with its settings, in a new snapshot.
 
@@ -20,7 +20,7 @@ pub struct Executable {
 }
 
 impl Executable {
-    /// Looks up the C function of that name in schema `docshard`, as a statement of the current user does. Raises PostgreSQL's
+    /// Looks up the C function of that name in schema `docshard`, as a statement of the current user would. Raises PostgreSQL's
     /// error (42501) if the user has no privilege. If a function has two forms (sql/any_json.sql), the one with json arguments is used.
     pub fn find(name: &str) -> Result<Self> {
         /// The language C, in every database.

@@ -62,7 +62,8 @@ pub fn may_truncate(table: pg_sys::Oid) -> bool {
     }
 }
 
-/// Raises PostgreSQL's error (42501) unless the user may insert, update or delete. Does nothing if the table does not exist.
+/// Raises PostgreSQL's error (42501) unless the user has the privilege to insert, to update or to delete. Does nothing if the table does
+/// not exist.
 pub fn require_any_write(table: pg_sys::Oid) {
     let any = pg_sys::ACL_INSERT | pg_sys::ACL_UPDATE | pg_sys::ACL_DELETE;
     // SAFETY: looks into the system caches; a name is palloc'd, or null if there is no such relation.

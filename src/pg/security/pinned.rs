@@ -61,7 +61,7 @@ const JIT: Setting = Setting {
 
 const OF_STATEMENTS: [Setting; 4] = [PATH, GIN_LIMIT, BYTEA_OUTPUT, TRIGGERS];
 
-/// Pins settings until it is dropped. Has the nesting level of the changed settings; None if all had their values already.
+/// Pins settings until it is dropped. Contains the nesting level of the changed settings; None if all of them had their values already.
 pub struct Pinned(Option<c_int>);
 
 impl Pinned {

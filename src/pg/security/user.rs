@@ -25,7 +25,7 @@ pub fn is_session_users_own() -> bool {
     user == session_user() && context == 0
 }
 
-/// True if the current code may run RESET ROLE: also after SET ROLE, but not in a SECURITY DEFINER function, nor in maintenance.
+/// True if the current code may run RESET ROLE, as it may after SET ROLE, but not in a SECURITY DEFINER function or in maintenance.
 pub fn may_become_session_user() -> bool {
     current().1 == 0
 }
@@ -38,7 +38,7 @@ fn current() -> (pg_sys::Oid, i32) {
     (user, context)
 }
 
-/// Makes this process, which serves no client, run as that user from now on.
+/// Makes this process, which serves no client, run as `user` from now on.
 pub fn become_for_session(user: pg_sys::Oid) {
     // SAFETY: a background worker starts as the bootstrap superuser, which may become any user.
     unsafe { pg_sys::SetUserIdAndSecContext(user, 0) };

@@ -6,7 +6,7 @@ use pgrx::pg_sys;
 use std::ffi::CString;
 use std::mem::MaybeUninit;
 
-/// The folder of the tables of a tablespace, in the data directory, in which a server's processes work.
+/// The folder of a tablespace's tables, relative to the data directory, which is the working directory of a server's processes.
 fn folder(tablespace: pg_sys::Oid) -> String {
     if tablespace == pg_sys::DEFAULTTABLESPACE_OID {
         return "base".to_owned();
@@ -14,8 +14,8 @@ fn folder(tablespace: pg_sys::Oid) -> String {
     format!("pg_tblspc/{}", tablespace.to_u32())
 }
 
-/// The bytes that are free, for others than root, where the current user's new tables are stored: by `default_tablespace`, or else the
-/// database's own tablespace.
+/// The bytes that a process without root's rights may use where the current user's new tables are stored: in `default_tablespace`, or else
+/// in the database's own tablespace.
 ///
 /// # Errors
 /// `OperationFailed` if the system does not say.

@@ -37,7 +37,7 @@ pub fn system_identifier() -> u64 {
     unsafe { pg_sys::GetSystemIdentifier() }
 }
 
-/// When the server was started, in microseconds since 2000. A copy of the server's files starts at another time.
+/// When the server was started, in microseconds since 2000. This tells apart servers with copies of the same files.
 pub fn started() -> i64 {
     // SAFETY: the postmaster sets it before it starts any process.
     unsafe { pg_sys::PgStartTime }
@@ -86,7 +86,7 @@ pub fn user_name(user: pg_sys::Oid) -> String {
     }
 }
 
-/// The session's role outside of functions that run as their owner.
+/// The role of the session, as SET ROLE has set it, whatever the owner of a SECURITY DEFINER function that is running.
 pub fn outer_user() -> pg_sys::Oid {
     // SAFETY: reads backend-local state.
     unsafe { pg_sys::GetOuterUserId() }
