@@ -12,9 +12,8 @@ use docshard_core::error::{Kind, error};
 use pgrx::pg_sys::Oid;
 use std::time::Duration;
 
-/// These settings follow the administrator's `options`, and so override them. With a `gin_fuzzy_search_limit`, a search by an index of entries
-/// would return only some of the documents. `client_connection_check_interval` ends the statements
-/// of a router that has died.
+/// These settings follow the administrator's `options`, and so override them. With a `gin_fuzzy_search_limit`, a search in a GIN index would
+/// return only some of the documents. `client_connection_check_interval` ends the statements of a router that has died.
 const SETTINGS: &str = "-c search_path=pg_catalog,pg_temp -c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres \
                         -c extra_float_digits=3 -c bytea_output=hex -c standard_conforming_strings=on \
                         -c gin_fuzzy_search_limit=0 -c client_connection_check_interval=2s";
@@ -23,8 +22,8 @@ const SETTINGS: &str = "-c search_path=pg_catalog,pg_temp -c timezone=UTC -c dat
 /// docshard's functions, in which conditions spend their time.
 const DEFAULTS: &str = "-c jit=off";
 
-/// Options by which the loss of a host is detected; the server's options override them. `tcp_user_timeout` is long, as it also applies while a
-/// shard reads nothing because a statement waits for a lock.
+/// Options by which the loss of a host is detected; the server's options override them. `tcp_user_timeout` is long, because it also applies
+/// while a shard reads nothing, as when its statement waits for a lock.
 const LOST_HOSTS: [(&str, &str); 4] = [
     ("keepalives_idle", "30"),
     ("keepalives_interval", "10"),

@@ -70,7 +70,7 @@ impl Rows {
     /// Adds a row of the answer.
     ///
     /// # Errors
-    /// `ExceededMemoryLimit` if the answer is larger than those of docshard's functions.
+    /// `ExceededMemoryLimit` if the answer takes more than [`MAX_BYTES`].
     pub fn add(&mut self, row: RemoteRow) -> Result<()> {
         self.bytes += ROW_BYTES + row.0.len();
         if self.bytes > MAX_BYTES {

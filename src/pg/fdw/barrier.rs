@@ -298,7 +298,7 @@ unsafe fn joined(rel: *mut pg_sys::RelOptInfo) -> pg_sys::Relids {
     unsafe { if (*rel).top_parent_relids.is_null() { (*rel).relids } else { (*rel).top_parent_relids } }
 }
 
-/// The view that the planner's query is, as the query above has it, with its conditions. None for a query inside a view.
+/// If the planner's query is a marked view, the view's entry in the query above, which has the definition. None for a query inside a view.
 ///
 /// # Safety
 /// The planner's state.

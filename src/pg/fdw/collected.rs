@@ -30,9 +30,9 @@ struct Collected {
     run: pg_sys::ExecProcNodeMtd,
     /// null before the first row is read, and after the rows were dropped
     rows: *mut pg_sys::Tuplestorestate,
-    /// a row as it is stored; null if the plan returns no rows
+    /// the slot for a row as `rows` stores it; null if the plan returns no rows
     kept: *mut pg_sys::TupleTableSlot,
-    /// a row of the kind that the node returns; null if the plan returns no rows
+    /// a slot of the kind that the node returns; null if the plan returns no rows
     returned: *mut pg_sys::TupleTableSlot,
     is_filled: bool,
     /// the bytes of the rows that were returned since the last call of [`end_batches`]

@@ -5,12 +5,12 @@
 //! sub-query. A mark is less than -1, which is "unknown". A reader cannot make one: the parser's locations are not negative, and nodes that
 //! PostgreSQL stores, such as those of views, lose theirs.
 //!
-//! Each view of the statement has a number. A view inside a view has its own, because the conditions of the outer one are a reader's to it.
+//! Each view of the statement has a number. A view inside a view has its own, because for the inner view the outer one is a reader.
 //! The columns that a view returns are not marked: a reader's condition is made of them.
 //!
 //! INVARIANT: a query is marked as one that hides rows only if no row of the view appears because a row is absent from the query's result.
-//! Here this is known of queries that the planner plans apart. For a sub-query that it merges into the query around it, the joins decide: see
-//! [`super::barrier`].
+//! This module ensures that for queries that the planner plans separately. For a sub-query that the planner pulls up into the query around
+//! it, the joins decide: see [`super::barrier`].
 
 use crate::pg::error::keeping_all;
 use pgrx::{PgList, pg_guard, pg_sys};

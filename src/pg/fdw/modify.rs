@@ -387,7 +387,7 @@ fn unknown_type() -> Error {
     Error::new(ErrorKind::NotImplemented, "a column has a type that a foreign table of docshard cannot have")
 }
 
-/// True if RETURNING or the check of a view reads the rows that are written. They get the values that are stored.
+/// True if RETURNING or the check of a view reads the rows that are written, so that the stored values are put into the slots.
 ///
 /// # Safety
 /// A target of a statement.

@@ -57,7 +57,7 @@ struct State {
     offset: Option<usize>,
     /// the last operand, which a batched join sets; None: the scan has no such operand; Some(None): the join has not set it yet
     batch: Option<Option<SqlValue>>,
-    /// the scan writes the rows (see [`super::direct`]); true if they count as the statement's
+    /// None: the scan only reads. Otherwise it writes the rows (see [`super::direct`]); true if they count in the command tag
     write: Option<bool>,
     /// the type and modifier of each column; None if it is not read
     columns: Vec<Option<(Kind, i32)>>,

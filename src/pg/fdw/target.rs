@@ -116,7 +116,7 @@ pub(super) fn member(number: i16) -> i32 {
 }
 
 /// True if PostgreSQL asks for the [`MARK`] of a table, and the statement itself does not name it above the table's scan. PostgreSQL asks
-/// all parts of a table for it if one of them is a local table, whose row it may have to find again.
+/// all partitions or children of a table for their mark if one of them is a local table, whose row PostgreSQL may have to find again.
 ///
 /// # Safety
 /// A base relation, or a part of one.

@@ -7,8 +7,8 @@
 //!   before a sort could be ended, and that of a subtransaction is freed by ROLLBACK TO, although a cursor of the outer transaction
 //!   goes on. The memory of a query that runs in SPI is a child of the transaction's context, too. When the transaction fails,
 //!   PostgreSQL deletes these siblings in any order.
-//! * What was opened: files, buffers, references of relations. They belong to a resource owner. A subtransaction that fails releases
-//!   those of a cursor that failed in it; the cursor's memory stays until the cursor is closed, or the outer transaction commits.
+//! * What was opened: files, buffers, references of relations. They belong to a resource owner. A failed subtransaction releases
+//!   what a cursor that failed in it had opened; the cursor's memory stays until the cursor is closed, or the outer transaction commits.
 //!
 //! So the context reports its end by a reset callback, and the resource owner by PostgreSQL's callback for extensions.
 //!

@@ -129,7 +129,7 @@ pub fn mark_partial() {
     OPEN.with_borrow_mut(|open| open.values_mut().find(is_running).map(|open| open.is_partial = true));
 }
 
-/// True if the portal's result was marked as partial. What was not read yet may still mark it.
+/// True if the portal's result was marked as partial. Reading further rows may still mark it.
 pub fn is_partial(name: &str) -> bool {
     OPEN.with_borrow(|open| open.get(name).is_some_and(|open| open.is_partial))
 }

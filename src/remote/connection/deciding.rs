@@ -23,7 +23,7 @@ impl Connection {
         self.deciding.as_ref().is_some_and(|deciding| !deciding.committed)
     }
 
-    /// True if a write that commits by itself is being cancelled because this process was chosen to end a deadlock.
+    /// True if a write that commits by itself was cancelled because this process was chosen to end a deadlock.
     pub(super) fn is_victim(&self) -> bool {
         self.deciding.as_ref().is_some_and(|deciding| deciding.is_victim)
     }
