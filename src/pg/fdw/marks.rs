@@ -9,7 +9,7 @@
 //! The columns that a view returns are not marked: a reader's condition is made of them.
 //!
 //! INVARIANT: a query is marked as one that hides rows only if no row of the view appears because a row is absent from the query's result.
-//! This module ensures that for queries that the planner plans separately. For a sub-query that the planner pulls up into the query around
+//! This module ensures it for queries that the planner plans separately. For a sub-query that the planner pulls up into the query around
 //! it, the joins decide: see [`super::barrier`].
 
 use crate::pg::error::keeping_all;

@@ -2,9 +2,10 @@
 //!
 //! Event triggers call [`begin`] and [`end`], because PostgreSQL runs event triggers even in a session that has not loaded the library
 //! before. For REASSIGN OWNED, which has no event triggers, a hook calls [`begin`], and [`end`] is called afterwards. The changed relations
-//! are those that PostgreSQL's own invalidations name, so no kind of change is overlooked; changes of other sessions are among them. The state before is read with a snapshot that has the statement's first
-//! command number, which does not show what the statement has done. The state after is read with the same snapshot and the present command
-//! number, so that other sessions' changes are in both or in none.
+//! are those that PostgreSQL's own invalidations name, so no kind of change is overlooked; changes of other sessions are among them.
+//! The state before is read with a snapshot that has the statement's first command number, which does not show what the statement has done.
+//! The state after is read with the same snapshot and the present command number, so that other sessions' changes are in both states or in
+//! none.
 
 use super::invalidation;
 use super::own_statement::is_own_statement;

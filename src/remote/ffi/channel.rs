@@ -1,7 +1,7 @@
 //! Non-blocking byte I/O on a connection that libpq has established, directly on its socket or through its TLS session.
 //!
-//! libpq buffers messages of any length, and any number of notifications and settings, before it returns, so a shard could exhaust the
-//! memory. So libpq only connects. Afterwards this module reads and writes, and `docshard_core::cluster::frontend` decodes. The
+//! libpq buffers messages of any length, and any number of notifications and settings, before it returns, so a shard could exhaust
+//! this process's memory. So libpq only connects. Afterwards this module reads and writes, and `docshard_core::cluster::frontend` decodes. The
 //! functions of OpenSSL are those of the library that libpq itself uses.
 
 use super::backend::text;
