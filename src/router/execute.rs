@@ -69,7 +69,8 @@ impl Documents {
         }
         self.left -= 1;
         let Some(row) = self.rows.next_row()? else { return Ok(None) };
-        // NULL means that there is no document. Only a read by a document's key returns it, and that goes to one shard.
+        // NULL, which only a read by a document's key returns, means that there is no document. Such a read goes to one shard, so
+        // no other row follows.
         let is_found = row.document(0)?.is_some();
         Ok(is_found.then_some(row))
     }
@@ -108,7 +109,7 @@ fn rows_unless_lost(
     answers.map(|answers| answers.iter().map(RowStream::packed).collect()).transpose()
 }
 
-/// Collects the shards that the read goes without; None if an unreachable shard is an error.
+/// Returns the list in which unreachable shards are noted; None if an unreachable shard is an error.
 fn lost(plan: &Plan) -> Option<Rc<LostShards>> {
     plan.allow_partial.then(Rc::default)
 }
@@ -160,7 +161,7 @@ pub fn observed_documents(collection: &Collection, plan: &Plan) -> Result<Option
     Ok(Some((Documents::of_plan(streams, plan), parts)))
 }
 
-/// Returns the documents that stages at the shards make. A shard sends them packed, several in a row.
+/// Returns the documents that stages at the shards make. Shards send them packed, several in each row.
 pub fn in_parts(collection: &Collection, plan: &Plan) -> Result<Documents> {
     let streams = reading::read_ahead(collection, &plan.destinations, &plan.statement, None)?;
     let rows = MergedRows::new(streams.into_iter().map(RowStream::in_parts).collect(), plan.order);

@@ -1,7 +1,8 @@
 //! The shards of one statement. Each gets one request, and all are sent before any answer is awaited. If this database is one of the
 //! shards, the caller executes its request here, in a snapshot of its own.
 //!
-//! A write that a shard has refused because of a stale map may run again only if everything that it has written on any shard is undone.
+//! A write that a shard refused because of a stale map may run again only if everything that it has written on any shard is
+//! rolled back.
 
 use crate::catalog::cache;
 use crate::catalog::cluster::shard::Shard;
@@ -77,7 +78,8 @@ impl<'a> FanOut<'a> {
         Ok(snapshot)
     }
 
-    /// The request for the shard at a position. `scope` applies if no other request is sent over a connection.
+    /// The request for the shard at a position. `scope` applies if only one shard is remote; the requests to several are
+    /// [`RequestScope::OneOfSeveral`].
     pub(super) fn request<'s>(&self, at: usize, scope: RequestScope, statement: &'s Statement) -> Request<'s> {
         let sent = self.shards.iter().filter(|to| !to.shard.is_local()).count();
         Request {
@@ -113,12 +115,13 @@ impl<'a> FanOut<'a> {
         requests
     }
 
-    /// The error to report if the statement fails. If the map was stale and the statement can run again, it is rolled back on all shards.
+    /// The error to report if the statement fails. If the map was stale and the statement can run again, rolls it back on all
+    /// remote shards.
     pub(super) fn failed(&self, error: Error) -> Error {
         if self.retryable { self.undone(error) } else { never_again(error) }
     }
 
-    /// Like [`failed`](Self::failed), for a statement that has written nothing but locks.
+    /// Like [`failed`](Self::failed), for a statement that has only taken locks.
     pub(super) fn undone(&self, error: Error) -> Error {
         if !is_stale(&error) {
             return error;

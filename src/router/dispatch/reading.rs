@@ -1,5 +1,5 @@
-//! Sends reading statements. Requests to all remote targets are sent before the local one runs, and no answer is used before all
-//! have confirmed their version, or, for a read that allows partial results, could not be reached.
+//! Sends reading statements. Requests to all remote targets are sent before the local one runs. No answer is used before every
+//! target has confirmed its version or, in a read that allows partial results, turned out to be unreachable.
 
 use super::fan_out::{FanOut, Located, start};
 use crate::catalog::collections::grants::Level;
@@ -74,7 +74,7 @@ fn read_with<'s>(
 ) -> Result<Vec<RowStream>> {
     let to = FanOut::open(collection, destinations, Level::Read)?;
     let requests = to.requests(RequestScope::OneOfSeveral, statement);
-    // An error discards the answers of the whole group. So if shards may be lost, each is a group.
+    // An error discards the answers of its whole group. So if shards may be lost, each shard is a group of its own.
     let group = if lost.is_some() { 1 } else { requests.len().max(1) };
     let mut streams = Vec::with_capacity(requests.len());
     for (requests, of) in requests.chunks(group).zip(&to.shards) {
@@ -94,7 +94,7 @@ fn read_with<'s>(
         }
     }
     if spi::cursor::outlives_subtransaction() {
-        // A rollback to the savepoint would discard what the shards have not sent yet.
+        // A rollback to the savepoint would discard rows that were not received yet. So all rows are received now.
         streams.iter().flatten().try_for_each(remote::Stream::keep)?;
     }
     let answer = |(of, stream): (&Located, Option<remote::Stream>)| match (stream, lost) {

@@ -71,7 +71,7 @@ impl From<spi::StatementResult> for Written {
     }
 }
 
-/// Begins a write. It is noted, because readers with an older snapshot must not see it (see [`writes`]).
+/// Begins a write, and notes it: readers with an older snapshot must not see it (see [`writes`]).
 fn open<'c>(collection: &'c Collection, destinations: &[Destination]) -> Result<FanOut<'c>> {
     let to = FanOut::open(collection, destinations, Level::Write)?;
     writes::note(&collection.namespace);
@@ -103,7 +103,7 @@ pub fn write<'s>(
         to.requests(WRITE, |at| statement(at))
     };
     if to.local().is_some() {
-        // Other shards count where they lock.
+        // Remote shards count the write in the function that locks.
         accesses::write(collection.id, range.lo.as_deref());
     }
     let run = || {
@@ -146,9 +146,9 @@ pub fn lock_upsert_here(collection: &Collection, number: i64) -> Result<()> {
 /// before in this transaction, the error is a serialization failure. The shard `local`, which cannot roll back one statement,
 /// locks first and writes last.
 ///
-/// `is_last`: the client's transaction is this one call, and nothing is written after this write. If nothing was written before it either,
-/// and it concerns a single shard, the shard commits with the statement. If the answer to that is lost, the error is 08007 (outcome
-/// unknown).
+/// `is_last`: the client's transaction is this one call, and nothing is written after this write. If nothing was written before
+/// it either, and it concerns a single shard, the shard commits with the statement. If the connection is lost before the answer
+/// arrives, the error is 08007 (outcome unknown).
 pub fn write_checked<'s>(
     collection: &Collection,
     destinations: &[Destination],

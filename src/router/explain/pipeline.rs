@@ -207,7 +207,7 @@ fn stages(
     }
     let mut first = json!({"$cursor": cursor});
     let returned = match planned.inner {
-        // Its portal may have returned more rows than the stages have read.
+        // The shard's portal may have returned more rows than the stages have read. Only the latter are counted.
         Some(_) => run.map(|run| run.read.into()),
         None => find.map(|find| find["nReturned"].clone()),
     };

@@ -97,7 +97,8 @@ impl Explained<'_> {
         }
     }
 
-    /// Shards count a read by its statement, and a write where it is executed.
+    /// The search of the statement. A read's statement counts as load of its chunks; the search of a write does not, because
+    /// shards count the write itself.
     fn search<'a>(self, collection: &'a Collection, query: &'a Query) -> Result<Search<'a>> {
         match self {
             Self::Read(_) => session::counted_search(collection, query),
