@@ -88,8 +88,9 @@ fn run<T>(
     }
 }
 
-/// Waits until it is known whether the router's former server has decided a change of the collection's layout. Until then the former layout
-/// may be out of date at shards and at the router itself, and what is written there may be lost. A standby and a copy of the router read it.
+/// Waits until it is known whether the router's former server has decided a change of the collection's layout. Until then the
+/// former layout may be obsolete at the shards and at the router, and what is written by it may be lost. On a standby or a copy
+/// of the router, returns the former layout without waiting.
 fn await_decision(namespace: &str) -> Result<Option<Rc<Collection>>> {
     let began = Instant::now();
     loop {
@@ -98,7 +99,7 @@ fn await_decision(namespace: &str) -> Result<Option<Rc<Collection>>> {
         if !is_undecided || in_recovery() || matches!(as_extension_owner(identity::standing)?, Standing::Copy(_)) {
             return Ok(known);
         }
-        // The worker itself ends the change.
+        // A background worker must not wait: it may be the worker that ends the change.
         if is_background_worker() || began.elapsed() > UNDECIDED_PATIENCE {
             return Err(error!(
                 Kind::ConflictingOperationInProgress,

@@ -1,7 +1,7 @@
 //! Makes the writers of a collection wait before they take any lock, while a change of its layout is about to exclude them.
 //!
-//! The change needs the collection's lock on several shards. It and a write to several shards could block each other, each with some of
-//! these locks while it waits for the others. So writes that have no lock yet wait here, on the router.
+//! The change takes the collection's lock on several shards, and so does a write to several shards. The two could deadlock, each
+//! with some of the locks that the other waits for. So writes that hold no lock yet wait here, on the router.
 
 use crate::pg::server::sleep_ms;
 use crate::pg::version::local_transaction;

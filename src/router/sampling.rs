@@ -17,7 +17,8 @@ const MAX_BYTES: usize = 4000;
 /// The largest number of statements of a collection that are sampled in a second.
 pub const MAX_PER_SECOND: f64 = 1000.0;
 
-/// The rate for which this number of microseconds between two samples was chosen: the whole number if there is one.
+/// Samples per second for an interval of `every_us` microseconds. The interval was rounded up, so several rates have it: returns
+/// a whole number if one of them is whole.
 pub fn per_second(every_us: i64) -> f64 {
     let (least, below) = (1e6 / every_us as f64, 1e6 / (every_us - 1) as f64);
     if least.ceil() < below { least.ceil() } else { (least * 1000.0).round() / 1000.0 }

@@ -38,9 +38,8 @@ pub fn search<'a>(collection: &'a Collection, query: &'a Query) -> Result<Search
     Search::new(collection, query, NOTABLESCAN.get())
 }
 
-/// Like [`search`], for a read that the shards count for the load of chunks, if all of them have release 0.4.0 or a later one: earlier ones
-/// do not know counted statements. This is what [`field_order::is_kept`] is asked for here: it becomes true when all shards have such a
-/// release.
+/// Like [`search`], for a read that counts as load of its chunks. Shards before release 0.4.0 do not know counted statements, so
+/// a read counts only if all shards have 0.4.0 or later. [`field_order::is_kept`] is true from then on.
 pub fn counted_search<'a>(collection: &'a Collection, query: &'a Query) -> Result<Search<'a>> {
     let search = search(collection, query)?;
     Ok(if field_order::is_kept()? { search.counted() } else { search })

@@ -28,7 +28,7 @@ use Bound::{Always, Never};
 
 pub fn contains_value(path: &str, value: &SqlValue) -> Bound {
     match value {
-        // A deeper value cannot be read as a whole.
+        // Conversion of a value recurses, so a deeply nested one gets no filter, and PostgreSQL evaluates the condition alone.
         SqlValue::Jsonb(bytes) if !raw::nests_within(bytes, MAX_RECURSION) => Always,
         SqlValue::Jsonb(bytes) => {
             let mut left = MAX_CONTAINED;
@@ -110,7 +110,7 @@ fn is_extended(json: &Json) -> bool {
     json.get("$regex").is_none() && ext_json::from_json(json).is_ok_and(|value| !matches!(value, Value::Object(_)))
 }
 
-/// True if both have different operators, so that they can be in one object.
+/// True if the two objects have no operator in common, so that they can be merged.
 fn joinable(known: &serde_json::Map<String, Json>, value: &Json) -> bool {
     value.as_object().is_some_and(|value| !value.keys().any(|name| known.contains_key(name)))
 }
@@ -202,7 +202,7 @@ pub fn compare(path: &str, operator: Operator, value: &SqlValue, matching: Match
             }
             match text.as_str() {
                 "NaN" => number(path, operator, f64::NAN),
-                // A number beyond the range of double becomes infinite.
+                // A number beyond the range of double is parsed as infinite. The filter then selects from the largest doubles on.
                 text => text.parse().map_or(Always, |value| number(path, operator, value)),
             }
         }
@@ -210,7 +210,8 @@ pub fn compare(path: &str, operator: Operator, value: &SqlValue, matching: Match
     }
 }
 
-/// The ObjectId that an operand means; None if it is not one, or not in the form in which the column shows them.
+/// The ObjectId that an operand stands for. None if it is none, or not in the form in which the column shows ObjectIds: then no
+/// value of the column equals it.
 fn object_id(value: &SqlValue) -> Option<Json> {
     let text = match value {
         SqlValue::Bytes(bytes) if bytes.len() == 12 => super::column::hex(bytes),
@@ -221,7 +222,8 @@ fn object_id(value: &SqlValue) -> Option<Json> {
     is_hex.then(|| json!({"$oid": text}))
 }
 
-/// A comparison with a date. `millis` returns the date in milliseconds since 2000, rounded down, and true if the date is greater than that.
+/// A comparison with a date. `millis` converts to milliseconds since 2000, rounded down; it also returns true if that lost
+/// microseconds.
 fn date(path: &str, operator: Operator, at: i64, is_infinite: bool, millis: impl Fn(i64) -> (i64, bool)) -> Bound {
     use Operator::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual, NotEqual};
     if is_infinite {
@@ -331,7 +333,7 @@ pub fn like(path: &str, pattern: &str) -> Bound {
             }
             '\\' => match characters.next() {
                 Some(escaped) => prefix.push(escaped),
-                // PostgreSQL reports the error.
+                // The pattern ends with an escape character, which is an error that PostgreSQL reports.
                 None => return Always,
             },
             other => prefix.push(other),
@@ -419,7 +421,7 @@ pub fn text(path: &str, operator: Operator, value: &SqlValue, is_number: bool) -
             SqlValue::Numeric(text) => text.parse().unwrap_or(f64::NAN),
             _ => return exists(),
         };
-        // PostgreSQL casts strings, too.
+        // PostgreSQL also casts strings to numbers, so the filter selects all strings.
         let strings = Bound::Filter(json!({path: {"$type": "string"}}));
         return any([number(path, operator, double), strings].into_iter());
     }
@@ -435,7 +437,7 @@ pub fn text(path: &str, operator: Operator, value: &SqlValue, is_number: bool) -
             let strings = Bound::Filter(json!({path: {"$in": equal}}));
             return any([strings, number(path, Operator::Equal, value)].into_iter());
         }
-        // A number beyond the range of double.
+        // Filters cannot compare a number beyond the range of double.
         (Err(_), Ok(_)) if text.starts_with(|c: char| c == '-' || c.is_ascii_digit()) => return exists(),
         _ => {}
     }

@@ -1,9 +1,9 @@
 //! An UPDATE or DELETE that shards execute alone, as one `update_many` or `delete_many`, without sending rows here.
 //!
-//! It has the same effect as reading the rows and writing each: all conditions are exact, and the new values are known before. A document
-//! with a value that does not fit a column of a condition must be an error, as it is when it is read. So if [`unproven`] names columns,
-//! such a document is searched first, and the write excludes such documents. If a document changes between the two, its shard compares it
-//! again after locking it.
+//! It has the same effect as reading the rows and writing each: all conditions are exact, and the new values are known before. A
+//! document with a value that does not fit a column of a condition must be an error, as it is when it is read. So if [`unproven`]
+//! names columns, a find first looks for such a document, and the write excludes them. If a document changes between find and
+//! write, its shard evaluates the write's filter again after locking it.
 
 use super::column::Layout;
 use super::fitting::{fits, unproven};
@@ -110,7 +110,8 @@ impl Scan for DirectScan {
         if let Some(update) = &update
             && result.matched > result.modified
         {
-            // As in SQL, a document that has the new values already is locked. Only such ones: others match only since the first request.
+            // As in SQL, documents that already have the new values are locked, too. The added conditions exclude all others: a
+            // document that matches only since the first request must not be updated.
             expressions.extend(has_new_values(update));
             write(&expressions, true)?;
         }

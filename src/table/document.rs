@@ -54,7 +54,7 @@ pub fn json(column: &Column, value: &SqlValue) -> Result<Json> {
             let one = |item: &Option<SqlValue>| item.as_ref().map_or(Ok(Json::Null), |item| json(column, item));
             Json::Array(items.iter().map(one).collect::<Result<_>>()?)
         }
-        // Only EXPLAIN converts it, and shows it so.
+        // Only EXPLAIN has unknown values. It shows them by their numbers.
         SqlValue::Unknown(number) => format!("${number}").into(),
         SqlValue::Quotient(..) => bail!(Kind::InternalError, "a value is not known"),
     })
@@ -71,8 +71,8 @@ pub enum Nulls {
     Removed,
 }
 
-/// The document of a row: the value of the column that is the whole document, if there is one, with the values of the other columns set in
-/// it. A column wins over another one whose path is the beginning of its own.
+/// The document of a row: the value of the column that is the whole document, if there is one, with the values of the other
+/// columns set in it. If one column's path is a prefix of another's, the column with the longer path wins.
 pub fn of_row(columns: &[(&Column, Option<&SqlValue>)], nulls: Nulls) -> Result<Map<String, Json>> {
     let mut document = Map::new();
     let (whole, mut others): (Vec<_>, Vec<_>) = columns.iter().copied().partition(|(column, _)| column.path.is_empty());

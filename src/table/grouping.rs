@@ -2,10 +2,10 @@
 //!
 //! The results are the same as SQL's:
 //!
-//! * A value that does not fit its column is an error, as it is if the row is read. Values of a key that do not fit are groups of their
-//!   own. For each other column that the statement reads, each group also has one document with a value that does not fit, if there is one.
-//!   This is omitted for columns where a condition proves that all values fit: an equality on `_id` or a field of the shard key, which
-//!   cannot be arrays.
+//! * A value that does not fit its column is an error, as it is if the row is read. Key values that do not fit form groups of
+//!   their own. For each other column that the statement reads, each group also returns the `_id` and type of one value that does
+//!   not fit, if there is one. This is omitted for columns where a condition proves that all values fit: an equality on `_id` or
+//!   a field of the shard key, which cannot be arrays.
 //! * Null and missing values form one group. Equal integers form one group whatever their types, and so do strings with the same bytes.
 //! * Sums of integers are computed in integers, and those of bigint in decimals of 34 digits; never in doubles. `avg` divides as numeric.
 //! * `min` and `max` are computed only for types that MongoDB and SQL order alike; strings only if SQL orders them by their bytes.
@@ -49,7 +49,8 @@ pub fn can(layout: &Layout, groups: &Groups, bytes_by_default: &dyn Fn() -> bool
             _ => false,
         })
     };
-    // With `on_mismatch 'null'`, a value that does not fit would have to be NULL.
+    // With `on_mismatch 'null'`, a value that does not fit would have to be NULL, which the expressions do not do. So no column
+    // may be read.
     let is_read = !groups.keys.is_empty() || groups.calls.iter().any(|call| call.column.is_some());
     (layout.is_strict() || !is_read)
         && groups.keys.iter().all(key)
@@ -178,7 +179,7 @@ impl GroupScan {
         Ok(error.unwrap_or_else(|| self.scan.layout().misfit(column, type_name, "")))
     }
 
-    /// The error of a value that does not fit: this document has its type and the `_id`.
+    /// The error of a value that does not fit. `found` has its type, and in the field `id` the `_id` of its document.
     fn misfit_of(&self, column: &Column, found: RawObject<'_>, id: &str) -> Option<Error> {
         let text = |name: &str| found.get(name).map(|value| ext_json::to_json(&Value::from_raw(value)));
         let type_name = text("type")?.as_str()?.to_owned();

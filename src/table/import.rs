@@ -27,7 +27,7 @@ use serde_json::json;
 use std::collections::HashSet;
 use std::fmt::Write;
 
-/// About this number of documents of a collection are in a sample, wherever they are stored, or the first ones of a view.
+/// The size of a sample: about this many documents of a collection, chosen from all shards, or the first ones of a view.
 const SAMPLE: u64 = 1000;
 /// A table that has this many columns gets no further ones from the sample.
 const MAX_COLUMNS: usize = 400;
@@ -217,7 +217,8 @@ pub fn statements(import: &Import) -> Result<Vec<String>> {
         if import.limit_to && !is_listed || import.except && is_listed {
             continue;
         }
-        // A view may read what the caller may not read, and its pipeline may fail.
+        // A view may read what the caller may not read, and its pipeline may fail. Unless the statement names the view, it is
+        // omitted then.
         let namespace = &view.namespace;
         match attempt(|| statement(import, namespace, &table, vec!["_id".to_owned()], 0)) {
             Err(error) if !import.limit_to && error.sqlstate == Kind::Unauthorized.sqlstate() => {}

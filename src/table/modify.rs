@@ -42,13 +42,13 @@ pub struct CollectionModify {
     written: HashSet<u128>,
 }
 
-/// The update in MongoDB's form that sets columns to these values. For None it removes the field. The value of a column is set in that of
-/// another one whose path is the beginning of its own, as an update with both paths would be a conflict.
+/// The update in MongoDB's form that sets columns to these values; a field is removed for None. If one column's path is a prefix
+/// of another's, the inner value is set within the outer one, because an update of both paths is a conflict in MongoDB.
 pub fn changes<'r>(columns: impl Iterator<Item = (&'r Column, Option<&'r SqlValue>)>) -> Result<Json> {
     let columns: Vec<_> = columns.collect();
     let mut places = HashMap::new();
     for (at, (column, value)) in columns.iter().enumerate() {
-        // Nothing can be set in what EXPLAIN does not know.
+        // EXPLAIN does not know this value, so no other value can be set within it.
         if !matches!(value, Some(SqlValue::Unknown(_))) {
             places.entry(&column.path[..]).or_insert(at);
         }

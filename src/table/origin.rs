@@ -107,7 +107,7 @@ fn is_as_in(document: RawObject<'_>, path: &str) -> Json {
     }
 }
 
-/// The expression that is true if another one has this value, with this type.
+/// The expression that is true if `expression` equals this value.
 fn equal(expression: &str, value: RawValue<'_>) -> Json {
     json!({"$eq": [expression, {"$literal": json_of(value)}]})
 }
@@ -117,7 +117,8 @@ fn json_of(value: RawValue<'_>) -> Json {
 }
 
 /// The value at a dotted path; None if it is missing.
-/// Errors: if there is an array on the path, which a filter's path enters, the array's path and value.
+/// Errors: the path and value of an array on the path. Other values may be found in its elements, so the caller compares the
+/// whole array.
 fn at<'d, 'p>(
     document: RawObject<'d>,
     path: &'p str,

@@ -33,11 +33,11 @@ pub struct CollectionScan {
     fields: Option<Vec<String>>,
     /// makes the origins of rows; None: the rows are not written
     origin: Option<Origin>,
-    /// all columns of rows that are written are needed, as by triggers
+    /// the statement needs all columns of the rows that it writes, for example for triggers
     shows_rows: bool,
     /// the table is read with another user's privileges than the current user's
     is_of_other_user: bool,
-    /// the columns that hide rows from the current user; empty unless `is_of_other_user`
+    /// rows with a value that does not fit one of these columns are hidden from the current user; empty unless `is_of_other_user`
     hiding: Vec<i16>,
     /// the error of the last row, see [`Scan::take_misfit`]
     misfit: Option<Misfit>,
@@ -140,7 +140,7 @@ impl CollectionScan {
         Ok(Some(Request { filter, options: Json::Object(options) }))
     }
 
-    /// The limit that shards apply: none if rows may be omitted here, which would count there.
+    /// The limit that shards apply; None if this scan may omit rows, which would count towards a limit at the shards.
     fn limit_at_shards(&self, limit: Option<u64>) -> Option<u64> {
         limit.filter(|_| self.hiding.is_empty())
     }
@@ -291,7 +291,8 @@ impl Scan for CollectionScan {
     }
 
     fn observe(&mut self) {
-        // The shards also count rows that are hidden here: their number would tell the reader for which of them its own condition is true.
+        // EXPLAIN ANALYZE shows the numbers of rows that shards returned. With hidden rows among them, they would tell the reader
+        // for how many of those rows its own condition is true.
         if self.hiding.is_empty() {
             self.observed.get_or_insert_default();
         }

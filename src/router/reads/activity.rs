@@ -17,7 +17,7 @@ use serde_json::{Map, Value as Json, json};
 /// The operations. `idle`: includes sessions that run no statement. `own_only`: only the caller's sessions.
 pub fn operations(idle: bool, own_only: bool) -> Result<Vec<Json>> {
     let mut operations = statements(idle, own_only)?;
-    // These run in background workers.
+    // These run in background workers, so they belong to none of the caller's sessions.
     if !own_only {
         operations.extend(resharding::running()?.iter().map(layout_change));
         operations.extend(query_analyzers()?);

@@ -90,8 +90,8 @@ pub fn collection(collection: &Collection) -> Result<Vec<Measured>> {
     })
 }
 
-/// Measures a collection on every shard that has chunks of it. A virtual collection has one part at its database, with no storage. The
-/// result is empty if there is no such collection.
+/// Measures a collection on every shard that has chunks of it. A virtual collection has one part, without storage; its database's
+/// name takes the place of the shard's. The result is empty if there is no such collection.
 pub fn of_namespace(namespace: &str) -> Result<Vec<Measured>> {
     let source = Source::of(namespace)?;
     if let Some(found) = source.stored() {

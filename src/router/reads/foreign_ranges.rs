@@ -48,8 +48,8 @@ fn read(collection: &Collection, except: &HashSet<ShardId>) -> Result<Vec<Foreig
     Ok(found)
 }
 
-/// Reads the keys in a subtransaction that is rolled back, which releases the table's lock. So a lock is never kept while another is waited
-/// for: that could be a deadlock with a drop or a change of layout.
+/// Reads the keys in a subtransaction that is rolled back, which releases the table's lock. So no lock is held while another one
+/// is waited for, which could deadlock with a drop or a change of layout.
 fn probe(collection: &Collection, destination: Destination, statement: &Statement) -> Result<Vec<Json>> {
     let mut found = None;
     let ended = subtransaction::attempt(|| {
@@ -81,7 +81,7 @@ fn statement(collection: &Collection, shard: ShardId) -> Option<Statement> {
         }
     }
     if let Some(last) = upper.last_mut().filter(|last| **last == collection.key.max_bound()) {
-        // The last range has no upper end.
+        // An empty upper bound means none: the last range includes the greatest key.
         last.clear();
     }
     if lower.is_empty() {

@@ -86,7 +86,7 @@ fn statement(collection: &Collection, destination: &Destination, most: usize) ->
         }
     }
     if let Some(last) = owned.last_mut().filter(|last| **last == collection.key.max_bound()) {
-        // The last chunk includes its upper bound.
+        // An empty upper bound means none: the last chunk includes the greatest key.
         last.clear();
     }
     let &Collection { id, token, ref key, .. } = collection;

@@ -65,7 +65,7 @@ pub fn read(namespace: &str, share: Share, pattern: Option<&KeyPattern>) -> Resu
             if part >= 1.0 || !read.sample.is_empty() {
                 return Ok(read);
             }
-            // By chance, a small part has no document.
+            // A small part may have no document by chance.
             part *= 10.0;
         }
     })
@@ -164,7 +164,8 @@ impl Kept {
 
     /// Turns the positions in the present shard's table into places between 0 and 1.
     fn end_shard(&mut self, documents: u64) {
-        // Positions begin with 1. The places of the shards before are less than 1.
+        // The documents of earlier shards already have places below 1, and positions begin with 1. So a place of at least 1 is a
+        // position in this shard's table.
         let scale = documents as f64 + 1.0;
         let of_shard = self.documents.iter_mut().rev().take_while(|document| document.place >= 1.0);
         of_shard.for_each(|document| document.place /= scale);

@@ -19,7 +19,7 @@ pub fn delete(index: &Expiring, until: i64) -> Result<i64> {
         Some(partial) => json!({"$and": [partial, expired]}),
         None => expired,
     };
-    // If the index is hidden, the delete scans the table.
+    // If the index is hidden, the delete scans the table, which this setting would refuse.
     let before = set_notablescan("off")?;
     let simple = json!({"locale": "simple"});
     let collation = index.collation.as_ref().unwrap_or(&simple);

@@ -39,7 +39,7 @@ const BATCH_BYTES: usize = 8 * 1024 * 1024;
 /// map all of these bytes are sent again.
 const FEED_BYTES: usize = 32 * 1024 * 1024;
 /// Bytes that are collected for a shard before they are sent. The first piece is small, so that the shard starts early. Each
-/// further one is twice as large, since inserting many index entries at once is faster.
+/// further one is twice as large, up to [`PIECE_BYTES`], since inserting many index entries at once is faster.
 const FIRST_PIECE_BYTES: usize = 32 * 1024;
 const PIECE_BYTES: usize = 256 * 1024;
 
@@ -228,7 +228,8 @@ fn insert_from(collection: &Collection, sole: bool, incoming: &mut Incoming<'_>,
     }
 }
 
-/// Claims a command's number before its documents are inserted. A single document with a given `_id` is excepted: its insert claims.
+/// Claims a command's number before its documents are inserted. Omitted for a single document in which nothing is generated: its
+/// insert claims.
 pub fn claim(namespace: &str, documents: &[Storable]) -> Result<()> {
     match documents {
         [] => Ok(()),
@@ -410,7 +411,8 @@ fn insert_alone(collection: &Collection, document: &Storable, is_last: bool) -> 
     let mut packed = Vec::new();
     pack(&mut packed, document.parts(&key));
     let call = insertion(collection, packed);
-    // The function's result contains the `_id`. If that is too large, the shard must not commit with the statement.
+    // The function's result contains the `_id`. If the result is large, sending it to the client could fail, so the shard must
+    // not commit before.
     let is_last = is_last && document.id_key.len() <= sole_call::MAX_RESULT;
     once::write(collection, &[destination], &key, is_last, call)
         .map_err(|error| duplicate_among(collection, std::slice::from_ref(document), error))?;

@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub struct KeyedUpdate {
     pub query: Query,
-    /// it must keep the shard key
+    /// must not change the shard key
     pub modification: Modification,
 }
 
@@ -154,7 +154,8 @@ fn update_in(collection: &Collection, updates: &[KeyedUpdate]) -> Result<Vec<Key
     let (positions, statements): (Vec<_>, Vec<_>) =
         groups.into_values().map(|group| group.into_statement(collection, access)).unzip();
     let written = match access {
-        // The function that updates a document locks and checks by itself, but only after the search.
+        // The shard's function locks and checks, but here it runs after the search in the index. So a statement before that one
+        // locks and checks.
         Access::Index(_) => writing::write(collection, &destinations, &range, |at| &statements[at])?,
         _ => writing::write_checked(collection, &destinations, &range, false, |at| &statements[at])?,
     };

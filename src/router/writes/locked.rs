@@ -75,8 +75,9 @@ fn matched(write: &Write<'_>, target: &WriteTarget<'_>) -> Result<(String, Condi
     Ok((sql, conditions))
 }
 
-/// Like [`matched`], by an index that has the order of the sort, so that only the first document is read; None if there is none. The SQL
-/// locks the first document of the b-tree and then the first of the entries, and returns the first of the two.
+/// Like [`matched`], with an index whose b-tree has the order of the sort; None if there is none. The SQL locks the first
+/// document of the b-tree and the first of the entries (see [`divided_scan`]), and returns the first of the two. In the b-tree it
+/// reads only that document; the entries have no order, and are sorted.
 fn matched_in_order(write: &Write<'_>, target: &WriteTarget<'_>) -> Option<(String, Conditions)> {
     let (sort, text) = write.sort.as_ref().filter(|_| target.is_by_filter())?;
     let collection = target.search.collection;

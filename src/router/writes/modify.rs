@@ -31,7 +31,7 @@ use docshard_core::routing::request::modification::{Modification, Write, WriteRe
 /// the same first document; in each round one of them succeeds.
 const ATTEMPTS: usize = 1000;
 
-/// Runs a write. Concurrent writes to one document come one after the other; none is lost.
+/// Runs a write. Concurrent writes to one document are serialized; no update is lost.
 pub fn write(namespace: &str, write: &Write<'_>) -> Result<WriteResult> {
     check_writable(namespace)?;
     if write.upsert {
@@ -178,9 +178,9 @@ pub(in crate::router) fn delete_by_key(
     Ok(WriteResult { matched, ..WriteResult::default() })
 }
 
-/// The statement returns how many documents matched and how many changed. For one document, it locks the document before the update. If the
-/// document changes meanwhile and no longer matches, it finds another. For many, it locks them before the update only if the write asks for
-/// that: otherwise those that change are locked alone.
+/// Returns the statement of an update; its result is how many documents matched and how many changed. For one document, it locks
+/// the document before the update. If the document changes meanwhile and no longer matches, it finds another. For many, it locks
+/// matching documents before the update only if the write asks for that; otherwise it locks only those that change.
 fn update_statement(write: &Write<'_>, modification: &Modification, target: &WriteTarget<'_>) -> Result<Statement> {
     let collection = target.search.collection;
     let mut conditions = target.conditions()?;

@@ -5,8 +5,8 @@
 //! * Every other write of one operation claims before it reads. Its home is computed from its text alone: the least key that a document it
 //!   writes can have, cut to the length of the longest key. If the text names the key, that is the same home as in the first case. A write
 //!   whose key depends on more than its text, such as the time, also claims this way.
-//! * A command of several operations claims before the first one: at the first document's key if this is an insert with a given `_id`, else
-//!   at the collection's least key.
+//! * A command of several operations claims before the first one: at the first document's key if this is an insert in which
+//!   nothing is generated, else at the collection's least key.
 //!
 //! In the last two cases the reply is stored beside the number, in the same transaction.
 //!

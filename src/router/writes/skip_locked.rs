@@ -9,7 +9,7 @@
 //! next one, and the shard that now has the least place is tried. So every document before the one that is taken was locked when it was
 //! tried, and no other document is ever locked. Without a sort all places are equal.
 //!
-//! If a shard had no document to lock, its part of the transaction is undone, so that it takes no part in the commit.
+//! If a shard had no document to lock, its part of the transaction is rolled back, so that it takes no part in the commit.
 
 use crate::catalog::cache;
 use crate::pg::error::{Error, Result};
@@ -80,7 +80,8 @@ pub fn write(collection: &Collection, write: &Write<'_>) -> Result<WriteResult> 
     Ok(WriteResult::default())
 }
 
-/// Returns the shards that have a match, and their first places. Equal ones come in an order that depends on the process.
+/// Returns the shards that have a match, and their first places. The process id rotates the order of shards with equal places, so
+/// that processes begin with different ones.
 fn heads(search: &Search<'_>, write: &Write<'_>, mut destinations: Vec<Destination>) -> Result<Vec<Head>> {
     let first = std::process::id() as usize % destinations.len();
     destinations.rotate_left(first);

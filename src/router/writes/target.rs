@@ -151,9 +151,9 @@ fn any_candidate(search: Search<'_>) -> Result<Option<WriteTarget<'_>>> {
     Ok(None)
 }
 
-/// Chooses a shard that has a matching document; None if none has. If many clients take documents that match the same filter, for example
-/// jobs, all of them find the same candidate. So after a miss the write is sent with the filter instead, to a shard that depends on the
-/// process, and that shard can skip locked documents.
+/// Chooses a shard that has a matching document; None if none has. If many clients take documents that match the same filter, for
+/// example jobs, all of them find the same candidate. So after a miss the write is sent with the filter instead, to a shard that
+/// depends on the process. If another client takes the first match there, the shard goes on to the next one.
 fn any_shard(search: Search<'_>, misses: usize) -> Result<Option<WriteTarget<'_>>> {
     let plan = plan::candidate(&search)?;
     let streams = execute::rows(search.collection, &plan)?.unwrap_or_default();
@@ -188,7 +188,7 @@ fn first_candidate<'a>(search: Search<'a>, sort: &(Sort, String)) -> Result<Opti
     let Some(row) = execute::merged(collection, &plan)?.next_row()? else { return Ok(None) };
     let found = Storable::of_stored(row.document(0)?.unwrap_or_default())?;
     let skey = found.shard_key(collection)?;
-    // If columns are in the order of the sort, the keys already confirm the position.
+    // If columns are in the order of the sort, the conditions on the keys already confirm the place.
     let place =
         column_order(collection, &query.filter, &sort.0).is_none().then(|| (sort.1.clone(), row.bytes(1).to_vec()));
     let destination = destination::destination_of(collection, &skey)?;

@@ -42,7 +42,8 @@ pub fn insert(
     let looks = if collection.key.is_unsharded() || query.keys(collection).as_point().is_some() {
         let by_id = query.filter.equality_of("_id").is_some();
         range.serializing_lock = (!by_id).then(|| lock_number(collection, query)).transpose()?;
-        // If the update changes the shard key, the new document may belong to a shard that the search does not target.
+        // If the update changes the shard key, the new document may belong to a shard that the search does not target. Then the
+        // statement does not search.
         session::search(collection, query)?.destinations()?.iter().all(|d| d.shard == destination.shard)
     } else {
         writing::lock_upsert_here(collection, lock_number(collection, query)?)?;
@@ -66,8 +67,8 @@ pub fn insert(
     }
 }
 
-/// Returns the statement that inserts the document. Its result is the number of inserted documents, and whether a document matched
-/// the filter (0 or 1). `looks`: it searches first, and inserts the document only if none matches.
+/// Returns the statement that inserts the document. Its result is the number of inserted documents, and whether a document
+/// matched the filter (0 or 1). `looks`: the statement searches first, and inserts the document only if none matches.
 fn statement(
     collection: &Collection,
     query: &Query,
