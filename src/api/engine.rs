@@ -119,13 +119,14 @@ fn unpack(bytes: &[u8]) -> RawJsonb {
     RawJsonb::from_bytes(bytes)
 }
 
-/// The order of a document's fields, and which integers are marked: the document's text has neither. Null if the document has neither.
+/// Returns what the document's text does not show: the order of its fields, and the marks of its integers. Null if the document
+/// has neither.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 20, requires = ["schemas"])]
 fn detach_order(doc: RawJsonb) -> Option<Vec<u8>> {
     raw::document(doc.bytes()).map(detached::detach).filter(|detached| !detached.is_empty())
 }
 
-/// The document with what `detach_order` has returned.
+/// Returns the document with the order and marks that `detach_order` returned.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
 fn attach_order(doc: RawJsonb, detached: &[u8]) -> RawJsonb {
     let attached = raw::document(doc.bytes()).map(|document| detached::attach(document, detached));

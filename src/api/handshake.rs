@@ -49,7 +49,7 @@ fn identity() -> String {
     run(|| Ok(node::as_donor()?.to_string()))
 }
 
-/// STABLE and without columns, so that the statement checks the donor before it pulls anything.
+/// STABLE and called without columns, so that PostgreSQL checks the donor once, before the statement pulls anything.
 #[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, requires = ["catalog"])]
 fn check_donor(found: Option<&str>, expected: Option<&str>) -> bool {
     given!(found, expected);

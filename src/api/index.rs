@@ -24,8 +24,8 @@ fn index_key(doc: RawJsonb, keys: &str, position: i32, fcinfo: pg_sys::FunctionC
     with_index(fcinfo, keys, |index| Ok(index.key(document(&doc)?, usize::try_from(position).unwrap_or(0))))
 }
 
-/// Raises the error of a document that the index cannot hold; otherwise returns nothing. It is an index column of its own, because searches
-/// compute the other columns also for documents that the index does not contain, and must not fail on them.
+/// Raises the error of a document that the index cannot hold; otherwise returns an empty value. This is an index column of its
+/// own, because searches compute the other columns also for documents that the index does not contain, and must not fail on them.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 5, requires = ["schemas"])]
 fn check_index_key(doc: RawJsonb, keys: &str, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
     with_index(fcinfo, keys, |index| {

@@ -63,8 +63,8 @@ macro_rules! shard_functions {
 }
 use shard_functions;
 
-/// Returns the argument, or an error if it is null. Used by functions that accept a null for another argument; the others have a
-/// [`NoNulls`](crate::pg::datum::nulls::NoNulls), or are STRICT.
+/// Returns the argument, or an error if it is null. For functions that accept null for some other argument. Functions that accept
+/// no null have a [`NoNulls`](crate::pg::datum::nulls::NoNulls), or are STRICT.
 fn required<T>(argument: Option<T>, name: &str) -> Result<T> {
     argument.ok_or_else(|| Error::null_argument(name))
 }

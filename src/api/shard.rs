@@ -280,7 +280,7 @@ shard_functions! {
         collection: Option<i32>, skey: Option<&[u8]>, id: Option<&[u8]>, next_skey: Option<&[u8]>, next_id: Option<&[u8]>,
     ) -> TableIterator<'static, (name!(documents, i64), name!(packed, String))> => {
         given!(collection, skey);
-        // With an `id`, the end lies after some documents of its shard key.
+        // With a `next_id`, the part ends among the documents of `next_skey`, so that key must be captured, too.
         let end = next_skey.map(|next| if next_id.is_some() { [next, &[0]].concat() } else { next.to_vec() });
         access::require_captured(collection, skey, end.as_deref())?;
         Ok(TableIterator::new(clone_parts::pack(collection, (skey, id), (next_skey, next_id))?))
@@ -369,7 +369,7 @@ fn range_writers(migration: i64) -> TableIterator<'static, (name!(holder, String
     TableIterator::new(run(|| lock::holding_processes(Tag::Migration(migration))))
 }
 
-/// The documents are checked when they are loaded.
+/// The documents are validated when they are loaded, not here.
 #[pg_extern(schema = "docshard_internal", immutable, strict, parallel_safe)]
 fn decode_part(packed: &str) -> Vec<u8> {
     run(|| clone_parts::decode(packed))

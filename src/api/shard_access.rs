@@ -1,6 +1,7 @@
 //! Functions that control which roles may use a shard. The shard's superuser and its router call them; see `protocol::access`.
 //!
-//! All functions but `set_access` run as the extension's owner; only the service role may call them.
+//! `accept_router` is for superusers. Only the service role may call the other functions, which except for `set_access` run as
+//! the extension's owner.
 
 use super::{given, run, shard_functions};
 use crate::catalog::cluster::shards;

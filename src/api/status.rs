@@ -171,7 +171,7 @@ fn chunk_load(
     }))
 }
 
-/// The time for which shards are asked.
+/// Returns how long to wait for the answers of shards.
 fn time_limit(ms: i32) -> Result<Duration> {
     let limit = u64::try_from(ms).ok().filter(|ms| (1..=60_000).contains(ms)).map(Duration::from_millis);
     limit.ok_or_else(|| error!(Kind::BadValue, "timeout_ms must be from 1 to 60000, not {ms}"))
@@ -189,7 +189,7 @@ fn list_orphaned_relations()
     )
 }
 
-/// It runs as the extension's owner, as other roles see less.
+/// This function runs as the extension's owner, as other roles see less of PostgreSQL's statistics.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 fn node_health() -> String {
     health::of_this_node().unwrap_or_else(|e| e.raise())

@@ -115,7 +115,8 @@ pub fn bulk_write(request: &Request<'_>) -> Result<Reply> {
             request.check_right(needed)?;
         }
     }
-    // The claim is stored with a collection, so it is made at one that a write creates if it is missing. Otherwise any that exists will do.
+    // A claim needs an existing collection. It is made at that of the first write that may create one, and creates it if it is
+    // missing. If no write may create one, it is made at the first collection that exists.
     let creating = writes.iter().find(|write| write.creates_collection());
     for write in creating.map_or(&writes[..], std::slice::from_ref) {
         numbered::claim(write.namespace, creating.is_some())?;

@@ -52,7 +52,7 @@ pub fn modify(request: &Request<'_>) -> Result<Reply> {
     let namespace = request.namespace()?;
     let mut answer =
         request.administer(&table::MODIFY_COLLECTION, || collections::modify(&namespace, &request.fields))?;
-    // These are longs, whatever their size.
+    // In MongoDB's answer these are 64-bit integers, whatever their values.
     let longs: Vec<(&str, i64)> = ["expireAfterSeconds_old", "expireAfterSeconds_new"]
         .into_iter()
         .filter_map(|name| Some((name, answer.as_object_mut()?.shift_remove(name)?.as_i64()?)))

@@ -16,7 +16,8 @@ use docshard_core::values::document::value::Value;
 use docshard_core::values::key::KeyPattern;
 use serde_json::{Map, Value as Json};
 
-/// The operation for a field of the document with this `_id`. The value is the new one; None: the field is removed.
+/// The operation that sets a field of a document. Its arguments are the request, the document's `_id`, and the field's new value;
+/// None: the field is removed.
 type Set = fn(&Request<'_>, &str, Option<&Json>) -> Result<()>;
 
 /// The fields that may be set: collection, `_id` (None: any), field, and the operation.
@@ -28,7 +29,7 @@ const SETTABLE: &[(&str, Option<&str>, &str, Set)] = &[
     ("collections", None, "noBalance", set_balancing),
 ];
 
-/// Runs the updates of a command. As a change of settings is one transaction, the first error fails the command.
+/// Runs the updates of a command. They are one transaction, so the first error fails the command.
 pub fn update(request: &Request<'_>) -> Result<Reply> {
     let namespace = request.namespace()?;
     let updates = request.fields.array("updates");
@@ -116,7 +117,7 @@ fn changes(update: Option<&Json>) -> Option<Vec<(&String, Option<&Json>)>> {
         match (name.as_str(), value) {
             ("$set", Json::Object(set)) => changes.extend(set.iter().map(|(field, value)| (field, Some(value)))),
             ("$unset", Json::Object(unset)) => changes.extend(unset.keys().map(|field| (field, None))),
-            // A replacement repeats the `_id`.
+            // A replacement may repeat the `_id`, which does not change.
             ("_id", _) => {}
             (operator, _) if operator.starts_with('$') => return None,
             (_, value) => changes.push((name, Some(value))),

@@ -79,9 +79,9 @@ pub struct Opening<'a> {
     pub may_expire: bool,
 }
 
-/// Opens a cursor over the documents that an operation's SQL function returns. A statement in a portal calls the function, because later
-/// commands, each in its own transaction, read on. Connections to shards and snapshots cannot be used after the transaction that opened
-/// them. PostgreSQL therefore reads a holdable portal to its end when that transaction commits.
+/// Opens a cursor over the documents that an operation's SQL function returns. A statement in a holdable portal calls the
+/// function. Later commands, each in its own transaction, read from the portal. PostgreSQL reads it to its end when the
+/// transaction that opened it commits, because snapshots and connections to shards cannot be used after that.
 pub fn open(opening: &Opening<'_>, operation: &Operation, request: &str, options: &str) -> Result<Batch> {
     close_idle();
     let id = new_id();

@@ -34,7 +34,7 @@ pub fn explain(request: &Request<'_>) -> Result<Reply> {
         "count" => super::documents::counted(&inner)?.stages(),
         _ => reading::distinct_stages(inner.fields.text("key").unwrap_or_default(), filter),
     };
-    // Writes of views are refused.
+    // Only reads can be of a view: writes of views are refused later.
     if ["find", "count", "distinct"].contains(&inner.spec.name)
         && let Some(explained) = reading::explain_view(&namespace, stages, shared, verbosity)?
     {

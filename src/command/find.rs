@@ -106,7 +106,7 @@ pub fn batch_size(request: &Request<'_>) -> Result<Option<u64>> {
     Arguments::parse(cursor, Form::Command(&path), CURSOR_OPTIONS)?.count("batchSize")
 }
 
-/// Returns documents that are in memory by a cursor, which may have several batches.
+/// Returns documents in memory through a cursor, which may have several batches.
 pub fn listing(request: &Request<'_>, namespace: &str, documents: Vec<Document>) -> Result<Reply> {
     let batch = batch_size(request)?;
     let opening = Opening { namespace, batch: size(batch, usize::MAX), single_batch: false, may_expire: true };

@@ -13,7 +13,7 @@ use std::cell::RefCell;
 /// The version of MongoDB that commands and answers follow.
 pub const VERSION: &str = "8.0.0";
 const VERSION_ARRAY: [i32; 4] = [8, 0, 0, 0];
-/// Its wire protocol version.
+/// The wire protocol version of that release.
 const WIRE_VERSION: i32 = 25;
 
 /// The result of this session's last command, for getLastError.
@@ -78,7 +78,7 @@ pub fn note_outcome(request: &Request<'_>, outcome: std::result::Result<&Reply, 
     LAST.set(last);
 }
 
-/// Answers only the role that ran the last command.
+/// Returns the result of the last command to the role that ran it, and an empty result to other roles.
 pub fn get_last_error(_request: &Request<'_>) -> Result<Reply> {
     let (connection, none) = (std::process::id(), Last::default());
     Ok(LAST.with_borrow(|last| {

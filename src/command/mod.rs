@@ -101,7 +101,7 @@ fn answer(db: &str, command: Result<bson::Split<'_>>, form: Form, sole: bool) ->
 }
 
 fn execute(db: &str, (json, documents): &bson::Split<'_>, form: Form, sole: bool) -> Result<Vec<u8>> {
-    // The replies to numbered writes are stored as BSON.
+    // The replies to numbered writes are stored as BSON, so only a command in BSON may have a number.
     let mut request = Request::parse(db, json, table::COMMANDS, form == Form::Bson)?;
     (request.documents, request.sole) = (documents.as_deref(), sole);
     let deadline = request.max_time_ms()?.map(Deadline::after);

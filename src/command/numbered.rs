@@ -21,7 +21,7 @@ use serde_json::Value as Json;
 /// How often a command is tried that fails because a chunk is being moved.
 const ATTEMPTS: u32 = 20;
 
-/// The subtype of UUIDs.
+/// BSON's binary subtype for UUIDs.
 const UUID: u8 = 4;
 
 /// The commands that may be numbered, and the fields that have their operations; None: the command is one operation.
@@ -36,8 +36,8 @@ const WRITES: &[(&str, Option<&str>)] = &[
 /// The number of a command, if it has one.
 ///
 /// # Errors
-/// `InvalidOptions` without a session, for a negative number, and for a write of many documents; `NotARetryableWriteCommand` for another
-/// command.
+/// `InvalidOptions` without a session, for a negative number, and for a write of many documents; `TypeMismatch` for a session
+/// whose id is not a UUID; `Location50768` for another command.
 pub fn of(request: &Request<'_>) -> Result<Option<Number>> {
     let Some(number) = request.generic.get(TXN_NUMBER) else { return Ok(None) };
     let number = number_of(number).and_then(|number| number.as_i64()).filter(|number| *number >= 0);
@@ -108,11 +108,12 @@ pub fn run(
             (Ok(done), None) => return Ok(done),
             (Err(error), None) => error,
         };
-        // A shard of an earlier release has no numbers: the command runs as if it had none.
+        // A shard of an earlier release has no functions for claims. Then the command runs as if it had no number.
         if error.sqlstate == UNDEFINED_FUNCTION && !error.is_ours {
             return attempt(run);
         }
-        // The router repeats only the first statement of a transaction by itself, and that was the claim. So the command runs again.
+        // The router retries only the first statement of a transaction, and that was the claim. So the whole command is retried
+        // here.
         let is_whole = snapshot::per_statement() && !in_transaction_block();
         if !is_whole || error.retry != Retry::Transaction || attempts == ATTEMPTS {
             return Err(error);
@@ -153,7 +154,7 @@ fn with_statements(request: &Request<'_>, mut reply: Vec<u8>) -> Result<Vec<u8>>
         writer.field("retriedStmtIds", Item::Value(&executed))?;
     }
     let added = writer.finish()?;
-    // A document is its length in four bytes, its fields, and a zero.
+    // A BSON document is its length in four bytes, its fields, and a zero byte.
     reply.pop();
     reply.extend_from_slice(added.get(4..).unwrap_or_default());
     let length = i32::try_from(reply.len()).unwrap_or(i32::MAX).to_le_bytes();
@@ -176,8 +177,8 @@ fn failed(reply: &[u8]) -> Vec<usize> {
     of_batch.chain(of_bulk).collect()
 }
 
-/// Claims the number of a command of several operations, before the first one. A command of one operation, and one that has no number,
-/// claims nothing here. `creates`: an operation creates the collection, if there is none.
+/// Claims the number of a command whose operations cannot claim by themselves, before the first one. Does nothing for a command
+/// without a number. `creates`: an operation creates the collection if there is none.
 pub fn claim(namespace: &str, creates: bool) -> Result<()> {
     if once::may_claim_by_itself() { Ok(()) } else { once::claim_for_all(namespace, creates) }
 }

@@ -13,9 +13,9 @@ use std::borrow::Cow;
 /// A document of a list or a cursor.
 #[derive(Debug)]
 pub enum Document {
-    /// a stored one: jsonb's bytes
+    /// a stored document: jsonb's bytes
     Stored(Vec<u8>),
-    /// one that a command has made, which keeps the order of its fields, and its bytes as jsonb
+    /// a document that a command has made, with its fields in order, and the same document as jsonb's bytes
     Made(Value, Vec<u8>),
 }
 
@@ -27,7 +27,7 @@ impl Document {
         Ok(Self::Made(value, bytes))
     }
 
-    /// Its bytes as jsonb.
+    /// The bytes of the document as jsonb.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Stored(bytes) | Self::Made(_, bytes) => bytes,

@@ -16,9 +16,9 @@ pub type Run = fn(&Request<'_>) -> Result<Reply>;
 
 #[derive(Debug)]
 pub struct Command {
-    /// its name
+    /// the name of the command
     pub name: &'static str,
-    /// other names of it
+    /// other names of the command
     pub aliases: &'static [&'static str],
     /// the type of the first field
     pub target: Type,
@@ -31,9 +31,9 @@ pub struct Command {
     pub operations: &'static [&'static Operation],
     pub admin_only: bool,
     pub writes: bool,
-    /// it takes a read concern of any level
+    /// the command takes a read concern of any level
     pub read_concern: bool,
-    /// it takes a write concern
+    /// the command takes a write concern
     pub write_concern: bool,
     /// a short description
     pub help: &'static str,
@@ -43,8 +43,8 @@ pub struct Command {
 /// The most cursors, users or roles that a command names.
 pub const MAX_NAMED: usize = 10_000;
 
-/// The fields of every command. Sessions, read concerns and write concerns change nothing: PostgreSQL is always
-/// consistent within a statement and durable at commit.
+/// The fields of every command. Read concern, write concern and read preference have no effect: PostgreSQL is always consistent
+/// within a statement and durable at commit. A session (`lsid`) has an effect only together with `txnNumber`.
 const GENERIC: &[Field] = &[
     may("$db", Type::String),
     may("lsid", Type::Object),
@@ -131,7 +131,7 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Finds the command and checks its fields. If `may_have_number` is false, a number of a write is refused.
+    /// Finds the command and checks its fields. If `may_have_number` is false, `txnNumber` is refused.
     pub fn parse(db: &'a str, json: &'a Json, commands: &'static [Command], may_have_number: bool) -> Result<Self> {
         let Json::Object(map) = json else {
             bail!(Kind::TypeMismatch, "a command must be a JSON object");

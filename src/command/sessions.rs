@@ -1,7 +1,7 @@
 //! Commands about logical sessions, as far as a router has a part in them.
 //!
-//! Sessions are the gateway's: a router has none. It checks these commands like all others, and then the gateway acts. A client
-//! of SQL gets the same answers, which change nothing.
+//! The gateway keeps the sessions; a router has none. The router checks these commands like all others, and then the gateway
+//! acts. A client of SQL gets the same answers, without any effect.
 
 use super::reply::Reply;
 use super::request::{MAX_NAMED, Request};

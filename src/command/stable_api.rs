@@ -31,7 +31,7 @@ const STABLE: &[&str] = &[
     "update",
 ];
 
-/// Stages that are not in the stable API. `$collStats` is, with `count` alone.
+/// Stages that are not in the stable API. `$collStats` is in it if `count` is the only option.
 const UNSTABLE_STAGES: &[&str] = &[
     "$currentOp",
     "$indexStats",
@@ -48,7 +48,7 @@ const UNSTABLE_STAGES: &[&str] = &[
     "$vectorSearch",
 ];
 
-/// Checks the version of the API that a client asks for, and that the command is in it if the client wants nothing else.
+/// Checks the API version that a client asks for and, with `apiStrict`, that the command is in that version.
 ///
 /// # Errors
 /// `APIVersionError` for another version than 1, `Location4886600` for an option without a version, `APIStrictError` for what is not

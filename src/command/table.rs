@@ -76,12 +76,12 @@ macro_rules! commands {
 }
 
 const NONE: Fields = &[];
-/// MongoDB ignores fields of these commands that it does not know.
+/// Fields that these commands do not know are ignored, as in MongoDB.
 const ANY_OTHER: &[Field] = &[OTHERS];
 const CURSOR: &[Field] = &[may("cursor", Type::Object)];
 const LISTING: &[Field] =
     &[may("filter", Type::Object), may("nameOnly", Type::StrictBool), may("authorizedCollections", Type::StrictBool)];
-/// Unlike the names of collections, `nameOnly` may be a number here.
+/// Unlike in [`LISTING`], `nameOnly` may be a number here.
 const DATABASE_LISTING: &[Field] =
     &[may("filter", Type::Object), may("nameOnly", Type::Bool), may("authorizedDatabases", Type::StrictBool)];
 const ONLY_FIND: &[Field] = &[must("find", Type::Object)];

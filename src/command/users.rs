@@ -14,7 +14,7 @@ use docshard_core::error::{Kind, error};
 use docshard_core::values::document::ext_json;
 use serde_json::{Value as Json, json};
 
-/// Gives or takes rights.
+/// Grants or revokes rights.
 fn change(request: &Request<'_>, name: &str, rights: &[Right], give: bool) -> Result<()> {
     rights.iter().try_for_each(|right| users::apply(name, right, give))?;
     let Some(options) = users::grants_of(rights, give) else { return Ok(()) };

@@ -4,12 +4,12 @@
 //! The number is *claimed* at a shard in the transaction that writes: see `shard::once`. A client may send the same number to two routers
 //! at the same time, and neither knows whether the other has it. So routers remember no numbers, and correctness rests on one rule.
 //!
-//! RULE: all attempts of a number have the same *home*, a key in the collection's key space. The home is computed from the command's bytes
-//! and the shard key alone. It does not depend on what a statement takes from its session: the time, the user's roles, random numbers, a
-//! generated `_id`. Only expressions and `let` take such values, so homes ignore them (`targeting::least_key_as_written`). The claim is
-//! made at the home's owner, in the transaction that writes, and no statement of the command writes before it. The protocol of ownership
-//! orders writes to one key over all routers and moves, so it also orders the attempts. If several shards write, all of that is one
-//! transaction with the claim.
+//! RULE: all attempts of a number have the same *home*, a key in the collection's key space. The home is computed from the
+//! command's bytes and the shard key alone. It does not depend on what a statement takes from its session: the time, the user's
+//! roles, random numbers, a generated `_id`. Only expressions and `let` take such values, so homes ignore them
+//! (`targeting::least_key_as_written`). The claim is made at the home's owner, in the transaction that writes, and no statement
+//! of the command writes before it. The protocol of ownership orders writes to one key over all routers and moves, so it also
+//! orders the attempts. If several shards write, their writes and the claim are one distributed transaction.
 //!
 //! [`crate::router::writes::once`] chooses homes and claims. Everything else that writes calls [`require_claim`] first.
 

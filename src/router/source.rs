@@ -27,7 +27,7 @@ pub const VIRTUAL: &[&str] = &[namespace::CONFIG];
 pub enum Source {
     Stored(Rc<Collection>),
     Virtual(&'static CatalogView),
-    /// no collection; a view's namespace was replaced by that of its collection before
+    /// no collection; callers handle views
     Missing,
 }
 

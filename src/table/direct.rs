@@ -2,8 +2,8 @@
 //!
 //! It has the same effect as reading the rows and writing each: all conditions are exact, and the new values are known before. A
 //! document with a value that does not fit a column of a condition must be an error, as it is when it is read. So if [`unproven`]
-//! names columns, a find first looks for such a document, and the write excludes them. If a document changes between find and
-//! write, its shard evaluates the write's filter again after locking it.
+//! names columns, a find first looks for such a document, and the write excludes such documents. If a document changes between
+//! find and write, its shard evaluates the write's filter again after locking it.
 
 use super::column::Layout;
 use super::fitting::{fits, unproven};

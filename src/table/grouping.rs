@@ -179,7 +179,8 @@ impl GroupScan {
         Ok(error.unwrap_or_else(|| self.scan.layout().misfit(column, type_name, "")))
     }
 
-    /// The error of a value that does not fit. `found` has its type, and in the field `id` the `_id` of its document.
+    /// The error of a value that does not fit. `found` has the value's type in the field `type`, and the `_id` of the document in
+    /// the field that `id` names.
     fn misfit_of(&self, column: &Column, found: RawObject<'_>, id: &str) -> Option<Error> {
         let text = |name: &str| found.get(name).map(|value| ext_json::to_json(&Value::from_raw(value)));
         let type_name = text("type")?.as_str()?.to_owned();

@@ -1,5 +1,5 @@
-//! Reads: [`find`] (and count), [`aggregate`], [`distinct`]; [`inspect`] checks a collection; [`foreign_ranges`] finds documents at shards
-//! that do not own them; [`collection_sizes`] measures it; [`key_sample`] reads a sample of it.
+//! Reads: [`find`] (and count), [`aggregate`], [`distinct`]; [`inspect`] checks a collection; [`foreign_ranges`] finds documents
+//! at shards that do not own them; [`collection_sizes`] measures a collection; [`key_sample`] reads a sample of its documents.
 //!
 //! [`statistics`], [`index_stats`], [`cluster_statistics`], [`activity`] make the documents of the stages that describe collections,
 //! indexes, the cluster and its sessions.

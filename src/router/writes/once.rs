@@ -173,6 +173,7 @@ pub(super) fn write(
     }
     let answer = written?.iter().flat_map(|written| &written.rows).map(|row| row.i64(0)).fold(0, i64::saturating_add);
     if is_numbered && answer == CLAIMED {
+        // An earlier attempt was executed: the claim reads its outcome and returns it as an error.
         set(State::Unclaimed);
         claim(collection, skey)?;
         return Err(Error::protocol_violation("a shard has both refused and accepted the number of a write"));
