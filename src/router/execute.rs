@@ -174,7 +174,8 @@ pub fn document(collection: &Collection, destination: Destination, statement: &S
     Documents::of_streams(streams, 1).next_document()
 }
 
-/// Calls `attempt` with the access paths `first`. None means that a shard declined: then calls it with those of PostgreSQL's planner.
+/// Calls `attempt` with the access paths `first`. If it returns None, because a shard declined, calls it with those of
+/// PostgreSQL's planner.
 pub fn unless_declined<T>(first: Allowed<'_>, mut attempt: impl FnMut(Allowed<'_>) -> Result<Option<T>>) -> Result<T> {
     for allowed in [first, Allowed::Planned] {
         if let Some(done) = attempt(allowed)? {

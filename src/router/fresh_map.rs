@@ -195,8 +195,8 @@ impl Surroundings for Refused<'_> {
     }
 }
 
-/// True if a move may soon make a shard's version of the collection that of the catalog. Always false on a copy of the router, which does
-/// not learn of moves.
+/// True if an unfinished move or distributed transaction may explain that a shard's version differs from the catalog's, so that
+/// waiting helps. Always false on a copy of the router, which does not learn of moves.
 fn may_change(collection: &Collection) -> Result<bool> {
     let is_copy = matches!(as_extension_owner(identity::standing)?, Standing::Copy(_));
     Ok(!is_copy && recovery::may_change_placement(collection.id)?)
@@ -214,9 +214,9 @@ thread_local! {
     static UNEXPLAINED: RefCell<Option<Unexplained>> = const { RefCell::new(None) };
 }
 
-/// The error of a transaction that has met a stale map: `conflict`, so that the client runs the transaction again, which helps after a
-/// move. If a later transaction meets the same map, more than [`MISMATCH_PATIENCE`] later, and no move explains it: an error after which
-/// clients do not retry.
+/// The error of a transaction that has met a stale map. It is `conflict` at first, so that the client retries the transaction,
+/// which helps after a move. If a later transaction meets the same map more than [`MISMATCH_PATIENCE`] later, and no move
+/// explains it, the error is one after which clients do not retry.
 fn lasting(namespace: &str, known: Option<&Collection>, conflict: Error) -> Result<Error> {
     let Some(known) = known.filter(|_| conflict.retry == Retry::Transaction) else { return Ok(conflict) };
     if may_change(known)? || cache::find(namespace)?.is_none_or(|found| found.revision != known.revision) {

@@ -1,4 +1,4 @@
-//! The shards that a find with `allowPartialResults` goes without.
+//! The unreachable shards whose documents a find with `allowPartialResults` omits.
 //!
 //! A shard that cannot be reached, at the beginning or later, counts as one without further documents. A WARNING names it, and
 //! the result is marked as partial: in [`LostShards`], and at the portal that runs, for the commands `find` and `getMore`.

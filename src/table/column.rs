@@ -80,8 +80,8 @@ impl Layout {
         self.columns.iter().filter(|(_, column)| column.is_ok()).map(|(number, _)| *number).collect()
     }
 
-    /// True if a value that does not fit its column is an error; false if it is NULL. If it is NULL, PostgreSQL must evaluate conditions
-    /// again after a shard: for such a value a shard's result may differ from PostgreSQL's.
+    /// True if a value that does not fit its column is an error; false if it is read as NULL. In the latter case PostgreSQL must
+    /// evaluate conditions again, because shards may evaluate them differently for such a value.
     pub fn is_strict(&self) -> bool {
         self.options.on_mismatch == OnMismatch::Error
     }

@@ -91,7 +91,7 @@ struct Part {
     not_null: Vec<i16>,
 }
 
-/// The deepest nesting of conditions that shards evaluate. A plan is JSON, whose nesting its parser limits.
+/// The deepest nesting of conditions that shards evaluate. Plans hold conditions as JSON, whose parser limits nesting.
 const MAX_DEPTH: usize = 32;
 
 impl Translator<'_> {
@@ -219,7 +219,8 @@ impl Translator<'_> {
     }
 }
 
-/// True if a text is compared as a number; false if as a string, and equal strings have equal bytes; None if in any other way.
+/// True if a text is compared as a number; false if it is compared as a string under a collation in which only strings with equal
+/// bytes are equal; None otherwise.
 fn is_number(compared: Compared) -> Option<bool> {
     match compared {
         Compared::AsText(Collation::Nondeterministic) => None,
@@ -281,8 +282,8 @@ impl Condition {
         }
     }
 
-    /// Adds the paths at which each document that the condition's filter selects has a value that fits its column, provided that there is
-    /// no array on the path and that a string is not too long.
+    /// Adds the paths at which the condition proves that values fit: each document that its filter selects has a value there that
+    /// fits the column, unless there is an array on the path or the string is too long.
     pub fn proves<'c>(&'c self, found: &mut Vec<&'c str>) {
         match self {
             Condition::All(parts) => parts.iter().for_each(|part| part.proves(found)),

@@ -270,7 +270,7 @@ impl Modify for CollectionModify {
     fn update(&mut self, origin: &[u8], new: RowValues, is_read: bool) -> Result<Option<RowValues>> {
         let columns = self.columns(&new)?;
         if let Some((whole, value)) = columns.iter().find(|(column, _)| column.path.is_empty()) {
-            // Nothing would be left of the document.
+            // A row without its document would not be a row.
             if value.is_none() {
                 return Err(error!(
                     Kind::BadValue,

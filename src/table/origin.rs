@@ -80,7 +80,8 @@ impl Found {
         let mut identified = Vec::new();
         for path in &paths.key {
             let value = at(document, path);
-            // An equality in the filter proves that the value is unchanged, except for null, which also finds a missing field.
+            // An equality in the filter proves that the value is unchanged, so no other condition is needed. This does not hold
+            // for null, which also finds a missing field.
             if !matches!(value, Ok(None | Some(RawValue::Null)) | Err(_)) {
                 identified.push(path);
             }

@@ -316,7 +316,7 @@ impl Scan for CollectionScan {
     fn refuse_newer(&self, command: u32) -> Result<()> {
         let own = &self.layout.options.namespace;
         let database = |namespace: &str| namespace.split('.').next().map(str::to_owned);
-        // A view may read any collection of its database.
+        // A view may read any collection of its database, so it may show a write to any of them.
         let may_see = |written: &str| {
             own == written || database(own) == database(written) && !matches!(cache::view(own), Ok(None))
         };

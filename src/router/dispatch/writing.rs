@@ -115,8 +115,8 @@ pub fn write<'s>(
     run().map_err(|error| if single && to.may_retry(&error) { error } else { never_again(error) })
 }
 
-/// Locks and checks on all shards. If the map was stale, the shards that have locked release their locks, so that the next attempt starts
-/// without locks.
+/// Locks and checks on all shards. If the map was stale, the remote shards that have locked roll back, so that the next attempt
+/// starts without their locks.
 fn lock_all(to: &FanOut<'_>, range: &LockRange, lock: &Statement) -> Result<()> {
     let mut streams = start(&to.requests(WRITE, |_| lock))?;
     let checked = lock_local(to, range).and_then(|()| remote::await_all(&mut streams));

@@ -1,5 +1,5 @@
-//! Explains a read, or how a write finds its documents: the target shards and the reason for them, the access path, the statement sent to
-//! each shard, and each shard's own plan. If it is executed, also rows and times.
+//! Explains a read, or how a write finds its documents: the target shards and the reason for them, the access path, the statement
+//! sent to each shard, and each shard's own plan. If the statement is executed, also rows and times.
 
 use crate::catalog::cache;
 use crate::catalog::collections::grants::{self, Level};

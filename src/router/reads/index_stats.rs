@@ -17,7 +17,7 @@ use serde_json::json;
 #[derive(Clone, Debug)]
 pub struct IndexStats {
     pub shard: String,
-    /// several PostgreSQL indexes may have the name `_id_`
+    /// the name that users know; the numbers of all PostgreSQL indexes with this name are added up
     pub name: String,
     pub keys_json: String,
     /// index scans that PostgreSQL has started, one for each range of keys

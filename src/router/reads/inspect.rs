@@ -1,7 +1,7 @@
 //! Checks that a collection is consistent. Every shard that has its table is checked; chunks may move meanwhile.
 //!
-//! Each shard inspects its own documents (`shard::inspect`). Then all shards return their `_id`s in order, to find an `_id`
-//! that several documents have. Only the shard key can tell such documents apart.
+//! Each shard inspects its own documents (`shard::inspect`). Then all shards return their `_id`s in order, to find an `_id` that
+//! several documents have. Such documents have different shard keys.
 
 use crate::catalog::cache;
 use crate::pg::error::Result;
@@ -102,7 +102,7 @@ fn duplicate_ids(collection: &Collection, destinations: &[Destination], most: us
         return Ok(Vec::new());
     }
     let mut found = twice(collection, destinations, most, None)?;
-    // The shards are read one after another, so a document whose shard key changes meanwhile may be seen at its old and
+    // Each shard is read with a snapshot of its own, so a document whose shard key changes meanwhile may be seen at its old and
     // at its new place. A real duplicate is seen every time.
     for _ in 0..DUPLICATE_REREADS {
         if found.is_empty() {

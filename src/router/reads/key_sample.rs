@@ -1,7 +1,7 @@
 //! Reads a sample of a collection's documents, for advice on shard keys.
 //!
-//! Shards return whole pages of their tables, in the order of storage. The sample keeps a bounded number of documents: when there are more,
-//! every second one is dropped. The keys of all documents that were read can be counted nevertheless.
+//! Of large tables, shards return whole pages, in the order of storage. The sample keeps a bounded number of documents: whenever
+//! there are more, every second one is dropped. The keys of all documents that were read can be counted nevertheless.
 
 use crate::catalog::cache;
 use crate::pg::error::Result;

@@ -14,7 +14,7 @@ use docshard_core::routing::plan::conditions::Conditions;
 use docshard_core::routing::plan::destination;
 use docshard_core::values::key::KeyRanges;
 
-/// The lock's number. It is in the same space of numbers as the locks by which equal upserts are serialized.
+/// The number of the lock that serializes replacements. The locks that serialize equal upserts use the same number space.
 const REPLACEMENT: i64 = 28769;
 
 /// Deletes all documents of an unsharded collection. Creates the collection if it does not exist.

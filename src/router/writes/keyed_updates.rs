@@ -1,9 +1,9 @@
 //! Updates many documents, each by its key: one statement for each shard, so that a batch takes one round trip, or two if it goes to
 //! several shards and finds documents by an index. `$merge` writes its documents this way.
 //!
-//! The key is the shard key with `_id`, or all fields of a unique index that is not partial and, if the collection is sharded, the shard
-//! key. At most one document has the key. With a unique index, the statement first finds the document, in its own snapshot, and then
-//! updates it by shard key and `_id`, if its newest version still matches the query.
+//! The key is the shard key with `_id`, a unique shard key alone, or all fields of a unique index that is not partial and, if the
+//! collection is sharded, the shard key. At most one document has the key. With a unique index, the statement first finds the
+//! document, in its own snapshot, and then updates it by shard key and `_id`, if its newest version still matches the query.
 
 use crate::catalog::collections::duplicate;
 use crate::catalog::collections::namespace::check_writable;

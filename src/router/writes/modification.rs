@@ -18,7 +18,7 @@ const MAX_KEPT: usize = 8;
 const MAX_KEPT_BYTES: usize = 1024;
 
 thread_local! {
-    /// By style, whether documents keep the order of fields, and text.
+    /// Keys: the style, whether documents keep the order of fields, and the text.
     static KEPT: RefCell<SmallCache<(Style, bool, String), Rc<Modification>, MAX_KEPT>> = const { RefCell::new(SmallCache::NONE) };
 }
 
@@ -29,8 +29,8 @@ pub fn kept(update: &str, style: Style) -> Option<Rc<Modification>> {
     })
 }
 
-/// Parses an update of the documents that `query` finds, or returns its cached form. `update` parses the text. If the text gives a field
-/// twice, it also returns an equivalent text that does not.
+/// Parses an update of the documents that `query` finds, or returns its cached form. `update` parses the text. If the text gives
+/// a field twice, `update` also returns an equivalent text that does not.
 pub fn parse<'u>(
     text: &str,
     update: impl FnOnce() -> Result<(Cow<'u, Json>, Option<String>)>,
