@@ -150,7 +150,7 @@ shard_functions! {
         collection: i32, place: pg_sys::ItemPointerData, skey: &[u8], id: &[u8], doc: RawJsonb, after: RawJsonb,
     ) => documents::replace(collection, &FoundRow::new(place, skey, id, &doc), &after);
 
-    /// STABLE, so that it is evaluated once, and first.
+    /// STABLE and called without columns, so that PostgreSQL evaluates it once, before any row is updated.
     [stable, parallel_unsafe] may_update(collection: i32) -> bool => updating::check_permission(collection).map(done);
 
     /// The transition function of the aggregate `update_found`: see [`Updating`].

@@ -270,7 +270,7 @@ impl Modify for CollectionModify {
     fn update(&mut self, origin: &[u8], new: RowValues, is_read: bool) -> Result<Option<RowValues>> {
         let columns = self.columns(&new)?;
         if let Some((whole, value)) = columns.iter().find(|(column, _)| column.path.is_empty()) {
-            // A row without its document would not be a row.
+            // An update of the whole document to NULL would leave no document.
             if value.is_none() {
                 return Err(error!(
                     Kind::BadValue,
