@@ -129,7 +129,7 @@ fn begin(
 /// Returns at most `limit` further documents.
 pub fn next(id: i64, namespace: &str, limit: Option<usize>) -> Result<Batch> {
     close_idle();
-    // The cursor is removed from the table while it is read, so an error closes it.
+    // The cursor is removed from the table while it is read, so after an error clients cannot read it any more.
     let Some(mut cursor) = CURSORS.with_borrow_mut(|cursors| cursors.remove(&id)) else { return Err(not_found(id)) };
     let put_back = |cursor| CURSORS.with_borrow_mut(|cursors| cursors.insert(id, cursor));
     if cursor.namespace != namespace {
