@@ -212,7 +212,7 @@ impl ChunkMap {
             .collect()
     }
 
-    /// A key in each chunk that the ranges touch; None if there are more than `most`.
+    /// A key in each chunk that the ranges touch; None if they touch more than `most` chunks.
     pub fn keys_in(&self, ranges: &KeyRanges, most: usize) -> Option<Vec<Vec<u8>>> {
         let (mut keys, mut counted) = (Vec::new(), 0);
         for range in ranges.as_slice() {
@@ -238,7 +238,7 @@ impl ChunkMap {
 #[derive(Clone, Default)]
 struct Touched {
     ranges: Vec<KeyRange>,
-    /// the position of the last of them among the statement's ranges
+    /// the position of the last range in `ranges` among the statement's ranges
     last_range: Option<usize>,
     chunks: usize,
 }

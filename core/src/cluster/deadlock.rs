@@ -1,5 +1,5 @@
 //! Deadlocks over several nodes: cycles of processes that wait for each other, which no single node sees completely. PostgreSQL
-//! itself resolves those within one node.
+//! itself resolves cycles within one node.
 
 use crate::cluster::chunk_map::ShardId;
 use petgraph::algo::tarjan_scc;
@@ -46,11 +46,12 @@ pub fn deadlocks(waits: &BTreeSet<Wait>) -> Vec<Vec<Wait>> {
         .collect()
 }
 
-/// The process whose transaction is to be cancelled to resolve a deadlock: the router's backend in it that began last. `begun` has
-/// the start of each known transaction.
+/// The process whose transaction is to be cancelled to resolve a deadlock: the router's backend in it that began last. `begun`
+/// has the start of each known transaction by the process ID of its backend at the router.
 ///
 /// A backend that also waits at the router cannot be cancelled remotely, so it is never the victim. If all wait there, either they
-/// form a cycle within the router, which PostgreSQL resolves, or one of them waits for a process outside the deadlock, which ends.
+/// form a cycle within the router, which PostgreSQL resolves, or one of them waits there for a process outside the deadlock, and
+/// that wait ends by itself.
 pub fn victim(deadlock: &[Wait], waits: &BTreeSet<Wait>, begun: &BTreeMap<i32, i64>) -> Option<i32> {
     let is_here = |process| waits.iter().any(|wait| wait.waiter == process && wait.at.is_none());
     deadlock

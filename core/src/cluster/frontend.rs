@@ -33,7 +33,7 @@ const MAX_UNASKED: usize = 16 << 20;
 /// How many bytes are read at once, at least and at most.
 const READ: (usize, usize) = (32 << 10, 1 << 20);
 
-/// Kind and length of a message.
+/// Size of a message's header, its kind and length, in bytes.
 const HEADER: usize = 5;
 
 /// Settings whose values the router relies on. A server reports a change of them.
@@ -191,7 +191,7 @@ impl Frontend {
         self.expect(Stage::Bound, columns);
     }
 
-    /// Prepares a statement without name, and executes it.
+    /// Prepares an unnamed statement, and executes it.
     pub fn prepare_and_execute(&mut self, sql: &[u8], types: &[u32], parameters: &[u8], columns: Columns) {
         self.parse(b"\0", sql, types);
         self.bind(b"\0", parameters);
@@ -233,7 +233,7 @@ impl Frontend {
 
     fn bind(&mut self, name: &[u8], parameters: &[u8]) {
         self.message(b'B', &[b"\0", name, parameters]);
-        // The portal without name, all rows.
+        // Execute the unnamed portal, without a limit of rows.
         self.message(b'E', &[b"\0", &[0; 4]]);
     }
 

@@ -159,7 +159,7 @@ pub struct Hello {
     pub to: Member,
     /// the router's identity: system identifier / database OID
     pub router: String,
-    /// the router's number: each one that takes a cluster over has a higher one
+    /// the router's epoch at this shard, by the catalog: a take-over raises it at each shard that it reaches
     pub epoch: i64,
     /// the shard's position in the catalog; None: not compared
     pub known: Option<Position>,
@@ -186,8 +186,8 @@ impl NodeState {
     /// Returns the protocol version for a connection on which the router writes, or only reads.
     ///
     /// # Errors
-    /// `HostUnreachable` for another shard, a router that was replaced, no common protocol version, and a shard that is behind
-    /// the catalog.
+    /// `HostUnreachable` for another shard, a router that was replaced, and no common protocol version; those of
+    /// [`NodeState::compare`].
     pub fn answer(&self, hello: &Hello, writes: bool) -> Result<i32> {
         hello.to.require(&self.member)?;
         if hello.epoch < self.epoch {
@@ -214,7 +214,8 @@ impl NodeState {
     /// Compares the shard's position with the one in the catalog.
     ///
     /// # Errors
-    /// `HostUnreachable` for a shard that is behind; `NotWritablePrimary` for writes if the catalog is behind.
+    /// `HostUnreachable` for an impossible position and for a shard that is behind; `NotWritablePrimary` for writes if the
+    /// catalog is behind.
     pub fn compare(&self, known: Position, refuse_lost_writes: bool, writes: bool) -> Result<()> {
         let Self { member, position, .. } = self;
         let accept = format!(
@@ -269,7 +270,7 @@ impl Hello {
     /// Checks a shard's answer; true if the shard is neither behind nor ahead.
     ///
     /// # Errors
-    /// `HostUnreachable` for an answer that should have been a refusal.
+    /// `HostUnreachable` for an invalid reply, such as one to a handshake that the shard should have refused.
     pub fn accept(&self, welcome: &Welcome) -> Result<bool> {
         let progress = self.known.map_or(Progress::Current, |known| known.progress_of(welcome.position));
         let refused_by_us = matches!(progress, Progress::Deposed | Progress::OldCopy | Progress::Impossible)
@@ -314,7 +315,7 @@ impl FromStr for Running {
 pub struct Donor {
     /// which shard it is
     pub member: Member,
-    /// its position, own or recorded
+    /// its position, as the shard has reported it or the catalog has recorded it
     pub position: Position,
     /// For the router's own database, which has no position: the server that runs it, by which a copy of the router is recognized. None for
     /// other shards.

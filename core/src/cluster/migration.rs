@@ -17,7 +17,8 @@
 //! donor commits before the recipient, so at no moment both own the range. The exception is [`salvage`], which an administrator asks
 //! for after a shard has lost commits.
 //!
-//! A router's catalog may be older than the decision of a migration that still runs in it: if the router has replaced another one, was
+//! A router's catalog may be older than the decision about a migration, which is then still *running* there: if the router has
+//! replaced another one, was
 //! promoted without the last commits, or was restored from a copy of its files. Then the shards show what became of the migration:
 //! [`Found`], [`action_after_take_over`], [`action_after_failover`].
 //!
@@ -291,7 +292,7 @@ mod tests {
             (Nothing, Prepared, Action::GiveUp),
             (Nothing, Nothing, Action::GiveUp),
             (Nothing, Committed, Action::Flip),
-            // The donor has deleted them, so they are lost; the map must say what the shards do.
+            // The donor has deleted the documents and the recipient lost them. The map must agree with the shards' ownership.
             (Committed, Nothing, Action::Flip),
             (Prepared, Prepared, Action::CommitDonor),
             (Prepared, Committed, Action::CommitDonor),

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! * *running*: the collection has its old layout. A process that finds such a row without its coordinator aborts the change.
-//! * *committed*: the collection has its new layout; only tables of the coordinator's own remain to be removed.
+//! * *committed*: the collection has its new layout; only the coordinator's own tables remain to be removed.
 //! * *aborted*: the collection keeps its old layout; the copy, the captures and the tables remain to be removed.
 //!
 //! INVARIANT: a row becomes *committed* in the transaction that drops the old tables and renames the copy, and an abort compares
@@ -71,9 +71,9 @@ impl fmt::Display for State {
 pub enum Action {
     /// compare-and-set to *aborted*
     Abort,
-    /// end its sessions, drop the copy, delete captures and drop tables; then set to *done*
+    /// end the change's sessions, drop the copy, delete the captures and drop the coordinator's tables; then set to *done*
     RemoveCopy,
-    /// end its sessions and drop its tables; then set to *done*
+    /// end the change's sessions and drop the coordinator's tables; then set to *done*
     RemoveTables,
     /// the change is over
     Nothing,

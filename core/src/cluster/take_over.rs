@@ -1,7 +1,8 @@
 //! What a database that becomes the router concludes from the reports of shards: the epochs that it writes, and its next numbers.
 //!
-//! Each router has an epoch, and each shard stores the one by which it knows its router; a router with a lower one is refused there. The
-//! two are equal, unless a shard has reported one that a take-over did not follow: then the catalog has a higher one for that shard alone.
+//! Each router has an epoch. Each shard stores an epoch of its router, and refuses routers with a lower one. The stored epoch is
+//! the router's own, unless the shard reported an epoch too high for the take-over to follow: then the catalog has a higher epoch
+//! for that shard alone.
 //!
 //! A shard may be damaged or malicious. So the effect of a single report on the other shards and on the router's numbers is limited.
 //!
@@ -28,7 +29,8 @@ const LAST: i64 = 1 << 30;
 /// the same epoch: a shard would accept both.
 pub const STEP: i64 = 1 << 16;
 
-/// The most by which a shard's report raises the router's own epoch: at least 32 take-overs that the router does not know of.
+/// The most by which a shard's report raises the router's own epoch. This covers at least 32 take-overs that the router does not
+/// know of.
 const FOLLOWED: i64 = 32 * STEP;
 
 /// If a shard is ahead by more than this, other routers have taken over very often, or the shard is damaged: an administrator must decide.
@@ -84,13 +86,13 @@ pub fn last_number_that_counts(known: i64) -> i64 {
     known.saturating_add(FOLLOWED_NUMBERS)
 }
 
-/// The first number of moves by the router of an epoch.
+/// The base of the numbers of moves that the router of an epoch begins.
 #[must_use]
 pub fn first_move(epoch: i64) -> i64 {
     if epoch == FIRST_EPOCH { 0 } else { epoch << 32 }
 }
 
-/// True if a move was begun by the router of an epoch. Another router's may have a higher number as well as a lower one.
+/// True if a move was begun by the router of an epoch. The number of another router's move may be higher or lower.
 #[must_use]
 pub fn is_move_of(epoch: i64, number: i64) -> bool {
     number >> 32 == first_move(epoch) >> 32

@@ -36,8 +36,8 @@ pub fn exact_key(pattern: &KeyPattern, filter: &Filter) -> Option<Vec<u8>> {
     key_ranges(pattern, filter).as_point().filter(|_| !has_regex(pattern, filter)).map(<[u8]>::to_vec)
 }
 
-/// True if the filter has a regular expression for a field of the shard key. It is not an equality condition, although it also
-/// matches a stored regular expression that is equal.
+/// True if the filter has a regular expression for a field of the shard key. A regular expression is not an equality condition,
+/// although it also matches an equal regular expression that is stored.
 pub fn has_regex(pattern: &KeyPattern, filter: &Filter) -> bool {
     let is_regex = |range: &KeyRange| range.lo.first() == Some(&(Class::Regex as u8));
     pattern.fields.iter().any(|(path, _)| filter.ranges_within(path).as_slice().iter().any(is_regex))

@@ -109,7 +109,7 @@ impl ZoneMap {
             let zone = self.covering(&pair[0], &pair[1]).map(|range| range.zone.as_str());
             let inside = |home: &&Home| zone.is_none_or(|zone| home.zones.iter().any(|own| own == zone));
             let allowed: Vec<_> = homes.iter().filter(inside).collect();
-            // All shards of the zone are being removed, which the balancer reports later.
+            // If all shards of the zone are being removed, the chunk goes to any shard; the balancer reports the violation later.
             let allowed = if allowed.is_empty() { homes.iter().collect() } else { allowed };
             let shard = if count == 1 || allowed.is_empty() {
                 if zone.is_none() || allowed.is_empty() { primary } else { allowed[0].id }

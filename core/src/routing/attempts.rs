@@ -108,7 +108,7 @@ impl Attempts {
     /// Waits, after an attempt that a shard has refused, until it is time for the next one.
     ///
     /// # Errors
-    /// The error with which the statement ends; those of the questions.
+    /// The error with which the statement ends; those of [`Surroundings`].
     pub fn wait(&mut self, refusal: Error, asked: &mut impl Surroundings) -> Result<()> {
         match refusal.retry {
             Retry::OtherHost => return Ok(()),
@@ -137,7 +137,7 @@ impl Attempts {
             self.foreseen = asked.foresee()?;
         }
         self.pause(asked)?;
-        // Try again later: the process that completes the move may die, too.
+        // Completion is repeated, since another process that completes the moves may die, too.
         let is_late = self.pause_ms == LAST_PAUSE_MS || self.foreseen.is_some_and(|ahead| ahead.is_late);
         let now = asked.elapsed();
         if is_late && self.helped.is_none_or(|at| now.saturating_sub(at) >= COMPLETION_INTERVAL) {

@@ -73,7 +73,8 @@ pub fn index_of(relation: &str) -> Option<i32> {
     index.split_once('_').map_or(index, |(index, _)| index).parse().ok()
 }
 
-/// The mark that allows every index, but no plan without an index: see [`sql::by_index`](super::protocol::sql::by_index).
+/// A *mark* is the argument of [`sql::by_index`](super::protocol::sql::by_index). This one allows every index, but no plan
+/// without an index.
 pub const ANY_INDEX: &str = "*";
 /// The mark that allows no index.
 pub const NO_INDEX: &str = "";

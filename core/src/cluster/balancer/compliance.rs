@@ -14,8 +14,8 @@ pub enum Compliance {
     Compliant,
 }
 
-/// Returns whether a collection, given by position, complies, and the most serious reason if not. A collection whose balancing is off
-/// is checked as if it were on.
+/// Returns whether a collection, given by position, complies, and the most serious reason if not. Ignores whether balancing is
+/// off for the collection.
 pub fn compliance(cluster: &Cluster, collection: usize) -> Compliance {
     let shards = Shards::of(cluster);
     let classes = classes(&shards, collection);
@@ -27,13 +27,14 @@ pub fn compliance(cluster: &Cluster, collection: usize) -> Compliance {
     if all().filter(holds).any(|(shard, _)| cluster.shards[shard].draining) {
         return Compliance::Violated(Reason::Draining);
     }
-    // For a collection that is balanced by load, unevenness is no violation: loads change all the time, without the chunks.
+    // For a collection that is balanced by load, unevenness is no violation: loads change even while chunks do not.
     let by_load = cluster.collections[collection].by_load;
     let uneven = |class: &Class| {
         let most = |part: &dyn Fn(usize) -> u64| class.homes.iter().map(|&shard| part(shard)).max().unwrap_or(0);
         most(&|shard| class.excess(shard)) + most(&|shard| class.lack(shard)) > class.threshold
     };
-    // A state that no split or move can change is not a violation.
+    // A state that no split or move can change is not a violation. So plan for this collection alone, as if all its shards were
+    // available and no chunk were pinned or resting.
     let mut one =
         Cluster { shards: cluster.shards.clone(), collections: vec![cluster.collections[collection].clone()] };
     one.shards.iter_mut().for_each(|shard| shard.unavailable = false);

@@ -9,14 +9,15 @@
 //!
 //! 1. The largest chunk that fits moves, if it has at least half of the load that would fit.
 //! 2. The hottest chunk that does not fit is split at the median of its accesses. This is not possible if most accesses are to one key.
-//! 3. The largest chunk that fits moves, if its load is at least a 16th of the threshold. So chunks leave the shard of a hot one.
+//! 3. The largest chunk that fits moves, if its load is at least a 16th of the threshold. This relieves a shard whose hottest
+//!    chunk can neither move nor be split.
 //! 4. The smallest chunk that does not fit moves, if its load is at most half of the difference.
 //!
 //! INVARIANTS, held by property tests:
 //! * After a move the recipient's load is at most the donor's. So the sum of squares of the loads falls with each move, and moves end
 //!   unless loads change.
-//! * A settling shard, which has got a chunk lately, takes part in no move for load: its new load is not measured yet. The load of a shard
-//!   that has given one away is.
+//! * A settling shard, which has received a chunk recently, takes part in no move for load: its new load is not measured yet. A
+//!   donor does not settle, since the loads of its other chunks are measured.
 //! * A shard gives chunks away for load only after it has been busier than others for a while ([`Patience`]), measured again and again: so
 //!   neither bursts nor errors of measurement move chunks.
 //! * Only chunks of collections that are balanced by load move or are split.
@@ -28,7 +29,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Shards whose loads differ by at most this are even, in operations in 1,000 seconds.
+/// Shards are even if their loads differ by at most this many operations in 1,000 seconds.
 pub(super) const LEAST_DIFFERENCE: u64 = 20_000;
 /// Largest number of recipients that are tried for a donor.
 const TRIED_RECIPIENTS: usize = 8;
@@ -54,7 +55,8 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// Notes loads that were measured at this time. A shard is busy if it would give away a chunk to the least busy one.
+    /// Notes loads that were measured at this time. A shard is busy if its load exceeds the lowest one by more than the
+    /// threshold.
     pub fn note(&mut self, cluster: &Cluster, now: Duration) {
         let mut loads: HashMap<ShardId, u64> =
             cluster.shards.iter().map(|shard| (shard.id, shard.other_load)).collect();
@@ -64,7 +66,7 @@ impl Patience {
             }
         }
         let homes = || cluster.shards.iter().filter(|shard| !shard.draining);
-        // A shard whose load is not measured is no measure for others.
+        // The lowest load is that of the shards whose current load is measured.
         let measured = homes().filter(|shard| !shard.unavailable && !shard.settling);
         let least = measured.map(|shard| loads[&shard.id]).min().unwrap_or_default();
         let threshold = threshold(mean(loads.values(), homes().count()));
@@ -78,7 +80,7 @@ impl Patience {
         }
     }
 
-    /// Marks the shards that have not been busy for so long.
+    /// Marks as waiting the shards that have not been busy for at least `delay`.
     pub fn mark(&self, cluster: &mut Cluster, now: Duration, delay: Duration) {
         for shard in &mut cluster.shards {
             shard.waiting = self.since.get(&shard.id).is_none_or(|since| now.saturating_sub(*since) < delay);
@@ -122,7 +124,8 @@ impl Loads {
     }
 }
 
-/// Adds moves for load to the plan, between shards that take part in none yet. Returns the splits for load, which must be done before any
+/// Adds moves for load to the plan, between shards that take part in no move yet. Returns the splits for load, which must be done
+/// before any
 /// move.
 pub(super) fn even_out(round: &mut Round<'_>) -> Vec<Split> {
     if !round.shards.cluster.collections.iter().any(|collection| collection.by_load && collection.balance) {

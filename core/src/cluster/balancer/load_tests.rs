@@ -42,7 +42,7 @@ fn chunk(shard: ShardId, total: u64) -> Chunk {
     }
 }
 
-/// All of the load of one key.
+/// A chunk whose accesses are all to one key, so that it cannot be split.
 fn one_key(shard: ShardId, total: u64) -> Chunk {
     Chunk { load: Load { total, halves: None }, ..chunk(shard, 0) }
 }
@@ -109,7 +109,7 @@ fn converge(cluster: &mut Cluster) -> (usize, usize) {
     panic!("does not converge");
 }
 
-/// True if no two shards differ by more than the threshold, except for what one key has.
+/// True if no two shards differ by more than the threshold.
 fn is_even(cluster: &Cluster) -> bool {
     let loads = loads(cluster);
     let mean = loads.iter().sum::<u64>() / loads.len() as u64;
@@ -133,7 +133,7 @@ fn a_hot_range_is_divided_over_all_shards() {
 
 #[test]
 fn differences_that_are_small_stay() {
-    // Below a quarter of the mean, and below the least rate.
+    // Differences below a quarter of the mean, and below [`LEAST_DIFFERENCE`].
     for rates in [[1000, 1100, 1200], [0, 5, 19]] {
         let chunks = rates.iter().zip(1..).flat_map(|(rate, id)| vec![chunk(id, rate * S / 10); 10]).collect();
         assert_eq!(converge(&mut cluster(3, chunks)), (0, 0));
@@ -178,14 +178,14 @@ fn only_a_shard_that_has_been_busy_for_long_gives_chunks_away() {
     };
     assert_eq!(plans(&mut cluster, 0), (vec![true; 3], 0));
     assert_eq!(plans(&mut cluster, 299), (vec![true; 3], 0));
-    // A moment without load, and the time begins anew.
+    // A measurement without load restarts the delay.
     let mut quiet = cluster.clone();
     quiet.collections[0].chunks.iter_mut().for_each(|chunk| chunk.load = Load::default());
     assert_eq!(plans(&mut quiet, 299), (vec![true; 3], 0));
     assert_eq!(plans(&mut cluster, 310), (vec![true; 3], 0));
     assert_eq!(plans(&mut cluster, 609), (vec![true; 3], 0));
     assert_eq!(plans(&mut cluster, 610), (vec![false, false, true], 1));
-    // What waits are moves for load alone.
+    // Only moves for load wait.
     cluster.shards[0].draining = true;
     assert_eq!(plans(&mut cluster, 0).1, 1);
 }
@@ -199,7 +199,7 @@ fn the_load_of_other_collections_counts_but_does_not_move() {
     cluster.collections.push(bytes);
     converge(&mut cluster);
     assert_eq!(loads(&cluster), [1000 * S, 200 * S]);
-    // So does that of what has no chunks.
+    // The same holds for the load of collections that are not listed.
     cluster.collections.pop();
     cluster.collections[0].chunks.iter_mut().for_each(|chunk| chunk.shard = 1);
     cluster.shards[1].other_load = 1000 * S;
@@ -264,11 +264,10 @@ fn any_cluster() -> impl Strategy<Value = Cluster> {
     })
 }
 
-/// Without what other rules move or merge.
+/// Balances all collections by load, and removes the chunks that the rules for zones and draining would move.
 fn only_load(mut cluster: Cluster) -> Cluster {
     for collection in &mut cluster.collections {
         collection.by_load = true;
-        // One chunk for each shard and zone would be expelled otherwise.
         let shards = &cluster.shards;
         collection.chunks.retain(|chunk| {
             let shard = shards.iter().find(|shard| shard.id == chunk.shard).expect("a shard");

@@ -3,7 +3,8 @@
 //! A chunk is tiny if it has at most an eighth of the split size *and* of the collection's average chunk. So if all chunks are
 //! equally small, as after splitting an empty collection, none is tiny. Tiny neighbours are merged while the result stays well
 //! below the split size, so that it is not split again. In a collection that is balanced by load, only chunks with little load are merged:
-//! a split for load must last. Merges leave each shard two chunks, and do not touch small collections.
+//! a split for load must last. Merges leave a collection at least two chunks on each shard that has that many, and do not touch
+//! small collections.
 
 use super::load::LEAST_DIFFERENCE;
 use super::split::{MAX_DOCUMENTS, split_size};

@@ -3,8 +3,9 @@
 //!
 //! The unit is a chunk's weight: its bytes plus a constant, so that empty chunks spread, too. The chunks of a collection in one
 //! zone, and those in no zone, each form a *class*: they may live on the zone's shards, or anywhere. Every class has a *target*
-//! on each shard ([`targets`]), so that the collection's weight is as even as zones and sizes allow; without zones that is its
-//! weight divided by the number of shards that can hold it. Except near a shard's size limit, targets depend on the chunks and not on where
+//! on each shard ([`targets`]), so that the collection's weight is as even as zones and sizes allow; without zones the target is
+//! the collection's weight divided by the number of shards that can hold it. Except near a shard's size limit, targets depend on
+//! the chunks and not on where
 //! they are, so moves do not change them.
 //!
 //! Splits ([`split`]): a chunk that straddles the bounds of zones is cut there, also a jumbo one. A chunk above the split

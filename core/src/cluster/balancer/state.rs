@@ -30,9 +30,9 @@ pub struct Shard {
     pub unavailable: bool,
     /// its zones
     pub zones: Vec<ZoneId>,
-    /// its load by collections that are not listed, in operations in 1,000 seconds
+    /// its load from collections that are not in [`Cluster::collections`], in operations in 1,000 seconds
     pub other_load: u64,
-    /// it has got a chunk lately whose load is not measured yet, so it takes part in no move for load
+    /// it has recently received a chunk whose load is not measured yet, so it takes part in no move for load
     pub settling: bool,
     /// it has been busier than others only for a short time, so it gives no chunk away for load: see [`Patience`](super::Patience)
     pub waiting: bool,

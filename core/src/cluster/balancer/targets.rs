@@ -46,7 +46,7 @@ impl<'a> Shards<'a> {
         self.cluster.shards[shard].max_bytes.map(|max| max.saturating_sub(self.used[shard]))
     }
 
-    /// True if the shard may take this many more bytes; one above its limit takes nothing, not even an empty chunk.
+    /// True if the shard may take this many more bytes. A shard above its limit takes nothing, not even an empty chunk.
     pub(super) fn has_room(&self, shard: usize, bytes: u64) -> bool {
         self.cluster.shards[shard].max_bytes.is_none_or(|max| self.used[shard].saturating_add(bytes) <= max)
     }
@@ -98,7 +98,8 @@ pub(super) fn classes(shards: &Shards<'_>, position: usize) -> Vec<Class> {
     let mut found: HashMap<Option<ZoneId>, usize> = HashMap::new();
     let mut classes: Vec<Class> = Vec::new();
     let mut totals: Vec<u64> = Vec::new();
-    // Count first, then sort into classes. A chunk of an unknown shard is in no class.
+    // A counting sort by class and shard: this loop counts the chunks, the last one places them. A chunk of an unknown shard is
+    // in no class.
     for chunk in &collection.chunks {
         let Some(&shard) = shards.position.get(&chunk.shard) else { continue };
         let class = *found.entry(chunk.zone).or_insert_with(|| {
@@ -174,7 +175,7 @@ fn fill(shards: &Shards<'_>, class: &mut Class, total: u64, below: &mut [u64]) -
 pub struct Spread {
     /// the least weight that must move for every shard to have its target
     pub astray: u64,
-    /// the largest excess and lack together, in any class, beyond the threshold
+    /// the most by which a class's largest excess plus its largest lack exceeds its threshold
     pub beyond: u64,
 }
 

@@ -243,7 +243,7 @@ fn empty_neighbours_leave_a_draining_shard_together() {
     assert!(report.moves <= 20, "{report:?}");
     let count = |shard| cluster.collections[0].chunks.iter().filter(|chunk| chunk.shard == shard).count();
     assert_eq!(count(1), 1, "the one that rests");
-    // 8 MiB weigh as much as 8192 empty ones.
+    // 8 MiB weigh as much as 8192 empty chunks.
     assert!(count(2).min(count(3)) >= 900, "{} and {}", count(2), count(3));
 }
 
@@ -292,7 +292,7 @@ fn pending_splits_of_a_shard_that_is_down_do_not_block_other_moves() {
 
 #[test]
 fn chunks_of_a_shard_that_is_down_count() {
-    // 6 + 0 + 12 chunks of a size: a third is 6.
+    // 6 + 0 + 12 chunks of equal size: a third is 6.
     let chunks = (0..18).map(|i| chunk(if i < 6 { 1 } else { 3 }, MB)).collect();
     let mut cluster = cluster(3, chunks);
     cluster.shards[2].unavailable = true;
@@ -416,7 +416,7 @@ fn what_is_about_to_be_split_does_not_comply() {
     cluster.collections[0].chunks[4].bytes = 140 * MB;
     cluster.shards[0].unavailable = true;
     assert_eq!(compliance(&cluster, 0), Compliance::Violated(Reason::Evenness));
-    // It stays as it is if it cannot be split.
+    // A large chunk that cannot be split is not a violation.
     cluster.collections[0].chunks[4].jumbo = true;
     assert_eq!(compliance(&cluster, 0), Compliance::Compliant);
     cluster.collections[0].chunks[5].straddles = true;
@@ -519,7 +519,8 @@ proptest! {
         let report = converge(&mut cluster, pin);
         let chunks: usize = cluster.collections.iter().map(|collection| collection.chunks.len()).sum();
         let most = if pin { 1 } else { 4 };
-        // A chunk that was spread and then drained counts twice; merged ones count as they were.
+        // A chunk may be evened out and later drained, hence `most + 1`. Merged chunks count as the chunks that they were made
+        // of.
         let moved = report.moves;
         prop_assert!(moved <= (most + 1) * (chunks + report.merges), "{moved} moves of {chunks} chunks");
         let limited = cluster.shards.iter().any(|shard| shard.max_bytes.is_some());
@@ -559,7 +560,7 @@ proptest! {
         for collection in &mut cluster.collections {
             collection.resting.clone_from(&pairs);
         }
-        // Each step checks that no chunk moves between these.
+        // `converge` asserts that no chunk moves between resting pairs.
         converge(&mut cluster, true);
     }
 

@@ -30,7 +30,7 @@ struct Placed {
 #[derive(Clone, Debug)]
 struct Relation {
     is_valid: bool,
-    /// the trees of its expressions and its predicate
+    /// the texts of its expressions and of its predicate as PostgreSQL's expression trees (`pg_node_tree`)
     expressions: String,
 }
 

@@ -3,8 +3,8 @@
 //!
 //! Key conditions only narrow the search; the filter implies each of them, so it is always correct to omit or widen one. Values
 //! are parameters, so that one text, and one prepared statement, serves every value: a shard plans it once (see
-//! `remote::connection`). Only the bounds of open ranges are in the text: such a range may contain nothing or everything, and
-//! the shard's planner needs the bound to estimate that.
+//! `remote::connection`). Only the bounds of ranges are in the text, unless other conditions leave few rows: a range may contain
+//! nothing or everything, and the shard's planner needs the bounds to estimate that.
 
 use super::index_choice::{MAX_ALTERNATIVES, MAX_RANGES, beside_keys, best_of_part, index_for, says_keys_alone};
 use super::index_restriction::{IndexRestriction, refuse_scan};
@@ -29,7 +29,7 @@ pub struct Conditions {
     terms: Vec<String>,
     /// the version check, if the first term also counts the statement
     uncounted: Option<String>,
-    /// the `$n` of the filter; None if other conditions narrow the search
+    /// the `$n` of the filter; None without a filter, if other conditions narrow the search, or if the indexes are restricted
     scanned_by: Option<String>,
     /// the first two are the collection's token and the shard's version
     pub params: Vec<Parameter>,
@@ -60,7 +60,8 @@ impl Conditions {
         conditions
     }
 
-    /// Terms that begin with those of [`sql`](Self::sql), for another part of a statement, which is counted only once.
+    /// Returns `terms`, which begin with those of [`sql`](Self::sql), for another part of the statement. There they only check
+    /// the version, so that the statement is counted once.
     pub fn in_other_part(&self, terms: &str) -> String {
         match &self.uncounted {
             Some(uncounted) => terms.replacen(&self.terms[0], uncounted, 1),

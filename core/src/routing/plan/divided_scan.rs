@@ -1,6 +1,7 @@
 //! Scans the b-tree and the entries of a secondary index separately. This helps finds with a limit or a sort.
 //!
-//! One condition that joins both parts by OR would be a bitmap scan, which collects all matches before it returns the first one.
+//! One condition that joins both parts by OR would need a bitmap scan, which collects all matches before it returns the first
+//! one.
 //! A separate scan of the b-tree returns rows in the b-tree's order and stops at the limit; if the sort continues the fields
 //! that the filter gives by equality, it needs no sorting. The entries have no order and are sorted. Each document is in one of
 //! the two parts.
@@ -162,7 +163,7 @@ impl Field {
 /// equality may be skipped. At least one field of the sort must not be given by equality, and all such fields must need the same
 /// scan direction.
 fn order(index: &Index, wanted: &Wanted, sort: &Sort) -> Option<Vec<Field>> {
-    // A hash has no order, and truncated values are not in the order of the sort.
+    // A hash has no order, and keys under another collation are not in the order of the sort.
     if index.keys.hashed.is_some() || sort.collator != index.keys.collation {
         return None;
     }

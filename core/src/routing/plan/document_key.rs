@@ -1,4 +1,4 @@
-//! Recognises searches that can find only one document, by its key. Such a search needs no choice of an index.
+//! Recognises searches that a shard can answer with one document by its key. Such a search needs no choice of an index.
 
 use super::index_choice::beside_keys;
 use super::search::Search;
@@ -7,7 +7,7 @@ use crate::routing::model::Collection;
 use crate::routing::protocol::documents::{DeleteDocument, FindDocument, UpdateDocument};
 use crate::routing::request::options::FindOptions;
 
-/// The encoded key of one document.
+/// The encoded key by which a shard finds one document: the first one that has the shard key, and the `_id` if that is given.
 #[derive(Debug)]
 pub struct DocumentKey {
     pub skey: Vec<u8>,

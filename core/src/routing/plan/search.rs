@@ -21,7 +21,8 @@ pub struct Search<'a> {
     pub counted_at: Option<Vec<Vec<u8>>>,
 }
 
-/// A read of more chunks is counted at none of them: wherever they are, it reads most of the collection.
+/// The most chunks for which a read is counted. A read of more counts as a read of most of the collection, for no chunk in
+/// particular.
 const MAX_COUNTED: usize = 8;
 
 impl<'a> Search<'a> {

@@ -14,19 +14,19 @@ rows! {
         collection: i32,
         /// None where nothing is known
         documents: Option<i64>,
-        /// of the documents; of the table where nothing else is known
+        /// the size of the documents; the size of the table where nothing else is known
         bytes: i64,
     }
 
     /// The size of a collection at a shard, and the space that is free there.
     StorageSpace {
-        /// of the documents, by statistics
+        /// bytes of the documents, by statistics
         documents: i64,
-        /// of the table, with space that is free in it
+        /// bytes of the table, including free space in it
         stored: i64,
-        /// of its indexes
+        /// bytes of the table's indexes
         indexes: i64,
-        /// free on the file system on which new tables are stored
+        /// bytes that are free on the file system on which new tables are stored
         free: i64,
     }
 

@@ -59,10 +59,10 @@ calls! {
         batch: i32,
         /// true if documents that a unique index refuses are skipped
         is_unique: bool,
-        /// the range that must contain all of them
+        /// the range that must contain the keys of all documents
         lo: &'a [u8],
         hi: Option<&'a [u8]>,
-        /// the text of the shard key, with which theirs must agree
+        /// the text of the shard key; the documents' keys must agree with it
         key: &'a str,
     } -> i64;
 
@@ -78,7 +78,8 @@ calls! {
     } -> i64;
 
     /// Donor: the last numbered write of each session, as a text for [`LoadNumberedWrites`]; with its reply if its key is in the range.
-    /// Returns a part of them: of sessions after `after`, and not visible in the snapshot `since`. None if there are no more.
+    /// Returns a batch of these writes: of sessions after `after`, without those visible in the snapshot `since`. None if there
+    /// are no more.
     numbered_writes => NumberedWrites<'a> {
         collection: i32,
         lo: &'a [u8],

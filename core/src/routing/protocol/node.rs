@@ -23,8 +23,8 @@ rows! {
 }
 
 /// The rows of this database's transactions that routers have prepared. Other roles may use the same names, but have no right to write a
-/// shard's own tables. A role that was dropped, or is named as routers' roles are, is taken for a router's. Transactions stay when the extension is
-/// dropped.
+/// shard's own tables. A role that was dropped, or is named as routers' roles are, is taken for a router's. Prepared transactions
+/// outlive the extension: without its tables, every role is taken for a router's.
 pub const PREPARED_BY_ROUTERS: &str = "FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() \
      AND pg_catalog.starts_with(gid, 'docshard_') AND coalesce(pg_catalog.starts_with(owner, 'docshard_') \
        OR pg_catalog.has_table_privilege(owner, pg_catalog.to_regclass('docshard_data.placement')::pg_catalog.oid, 'INSERT'), true)";

@@ -37,11 +37,11 @@ rows! {
     FoundRelation {
         collection: i32,
         index: Option<i32>,
-        /// true if it has a table
+        /// true if the table or index exists
         present: bool,
         token: Option<i64>,
         version: Option<i64>,
-        /// by PostgreSQL's statistics; None if these do not know any
+        /// by PostgreSQL's statistics; None if they have no count
         documents: Option<i64>,
     }
 
@@ -230,7 +230,7 @@ shard_statements! {
         "SELECT pg_catalog.pg_relation_size(pg_catalog.to_regclass('docshard_data.c' || $1))"
     }
 
-    /// The progress of builds on a collection's table, of the relations in an array.
+    /// The progress of builds on a collection's table. `relations`: the names of the index's relations, as the text of an array.
     ReadBuildProgress<'a> { collection: i32, relations: &'a str } -> Vec<BuildProgress> {
         "SELECT coalesce(p.phase, a.phase, CASE WHEN v.valid = pg_catalog.cardinality($2::text[]) THEN 'done' \
              WHEN v.made > 0 THEN 'between two steps' ELSE 'waiting to begin' END), \
@@ -381,8 +381,8 @@ range_statements! {
     ExplainScan -> Vec<Json> { "EXPLAIN (FORMAT json) SELECT FROM {table} WHERE {range}" }
 }
 
-/// The statement whose rows begin with the shard's number of the cluster, its name and its identity, followed by those of `statement`. If
-/// that one has no rows, there is one with NULLs.
+/// The statement whose rows begin with the cluster's number, the shard's name and the shard's identity, followed by the columns
+/// of `statement`. If `statement` has no rows, there is one row, with NULLs for its columns.
 pub fn with_mark(statement: &str) -> String {
     format!(
         "SELECT n.cluster_id, n.shard, {}, a.* FROM docshard_data.node n LEFT JOIN LATERAL ({statement}) AS a ON true",

@@ -125,7 +125,8 @@ pub fn table_pages(class: &str) -> String {
     )
 }
 
-/// The number of documents in that table: PostgreSQL's statistics, scaled to the size that the table has now. NULL if there are none.
+/// The number of documents in that table: PostgreSQL's statistics, scaled to the size that the table has now. NULL without
+/// statistics.
 pub fn estimated_documents(class: &str) -> String {
     format!(
         "CASE WHEN {class}.reltuples >= 0 AND {class}.relpages > 0 \
