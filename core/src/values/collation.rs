@@ -99,7 +99,7 @@ impl Collator {
         let numeric = boolean(fields, "numericOrdering")? == Some(true);
         let numeric_ordering = if numeric { CollationNumericOrdering::True } else { CollationNumericOrdering::False };
         let normalization = boolean(fields, "normalization")?.unwrap_or(false);
-        // Unlike other fields, it is not missing if it is null.
+        // Unlike for the other options, null is an error, and does not mean that the option is missing.
         if fields.get("backwards").is_some_and(Json::is_null) {
             return Err(mismatch("collation.backwards", &Json::Null, "bool"));
         }
@@ -120,7 +120,7 @@ impl Collator {
         if first.is_some_and(|first| first != "off") && !has_case {
             bail!(Kind::BadValue, "'caseFirst' is invalid unless 'caseLevel' is on or 'strength' is greater than 2");
         }
-        // The definition of `fr_CA` always has `backwards`, and is read again here.
+        // `fr_CA` implies `backwards`: its definition has the option, and must be accepted when it is parsed again.
         if backwards && locale != "fr_CA" {
             ensure!(strength != 1, Kind::BadValue, "'backwards' is invalid with 'strength' of 1");
             bail!(Kind::NotImplemented, "the collation option backwards is not supported");
@@ -162,7 +162,7 @@ impl Collator {
         key(a).cmp(&key(b))
     }
 
-    /// Appends the string's sort key: comparing two bytewise is comparing the strings.
+    /// Appends the string's sort key. Sort keys compare bytewise as their strings do.
     pub fn sort_key(&self, text: &str, out: &mut Vec<u8>) {
         if text.len() <= SHORT {
             let Ok(()) = self.icu.write_sort_key_to(text, out);
@@ -175,13 +175,13 @@ impl Collator {
 
 /// Strings of at most this number of bytes are given to the library as they are.
 const SHORT: usize = 512;
-/// The most combining marks in a row that the library is given: the limit of Unicode's Stream-Safe Text Format (UAX #15). Its time grows
-/// with the square of their number.
+/// The most combining marks in a row that the library is given: the limit of Unicode's Stream-Safe Text Format (UAX #15). The
+/// library's time grows with the square of their number.
 const MAX_MARKS: usize = 30;
 /// The combining grapheme joiner, which has no weight, and separates combining marks.
 const JOINER: char = '\u{34f}';
 
-/// The characters that decompose to combining marks without being of such a class.
+/// The characters of combining class 0 that decompose to combining marks.
 const MARKS_OF_CLASS_0: [char; 3] = ['\u{f73}', '\u{f75}', '\u{f81}'];
 
 /// The text with a joiner after each [`MAX_MARKS`] combining marks in a row.
@@ -205,7 +205,7 @@ fn with_joiners(text: &str) -> Cow<'_, str> {
     joined.into()
 }
 
-/// Takes a sort key, and counts steps.
+/// A sink for a sort key that counts steps.
 struct Interruptible<'a>(&'a mut Vec<u8>);
 
 impl CollationKeySink for Interruptible<'_> {
@@ -335,7 +335,7 @@ mod tests {
             let longest = joined.split(JOINER).map(|part| part.chars().count()).max();
             assert_eq!(longest, Some(1 + MAX_MARKS), "{joined}");
         }
-        // No other character of class 0 decomposes to what begins with a mark.
+        // No other character of class 0 decomposes to a sequence that begins with a mark.
         use icu_normalizer::properties::Decomposed as D;
         let decomposing = icu_normalizer::properties::CanonicalDecompositionBorrowed::new();
         let classes = CanonicalCombiningClassMapBorrowed::new();

@@ -76,7 +76,7 @@ impl<'a> Base<'a> {
     }
 }
 
-/// The values of an array at the end of a path.
+/// What an array at the end of a path yields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtEnd {
     /// its elements, and then the array itself

@@ -36,7 +36,7 @@ impl Repair {
         self
     }
 
-    /// Brings a shard and the catalog together.
+    /// The call by which the router adopts a shard, so that the shard and the catalog agree.
     pub fn adopt(shard: &str) -> Self {
         Self::new("accept_shard", [shard, r#"{"adopt": true}"#])
     }

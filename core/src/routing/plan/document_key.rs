@@ -17,8 +17,8 @@ pub struct DocumentKey {
 }
 
 impl DocumentKey {
-    /// Returns the key of the only document that a search can find; None if there may be several, or if an index must or should
-    /// be used.
+    /// Returns the key by which a shard finds the first document of a search; None if the filter does not give the whole key, or
+    /// if an index must or should be used.
     pub fn of_search(search: &Search<'_>) -> Option<Self> {
         let (collection, query) = (search.collection, search.query);
         if query.hint.is_some() {

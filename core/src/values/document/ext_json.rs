@@ -45,7 +45,7 @@ pub(crate) const NAMES: &[&str] = &[
 ];
 
 /// The fields of a document; None for any other value, also for one of an extended type, such as `{"$numberInt": "1"}`. Every
-/// argument that must be a document is read with it.
+/// argument that must be a document is read with this function.
 pub fn document(json: &Json) -> Option<&Map<String, Json>> {
     json.as_object().filter(|fields| is_document(fields))
 }

@@ -1,11 +1,12 @@
-//! The order in which a client has given an object's fields. jsonb sorts them, by length and bytes.
+//! The order in which a client has given an object's fields. jsonb sorts the fields by the length and the bytes of their names.
 //!
-//! The order stands behind an object's last value, inside the bytes that the object occupies, where no function of PostgreSQL looks: they
-//! find all values by their entries. So every copy of the object keeps it, and a function that makes another object loses it, as does
-//! jsonb's text. It is a number for each field, its position in jsonb, of one byte if there are at most 256 fields, else of two or
-//! four, little-endian. An object whose fields are in jsonb's order has none. Nothing but output reads it.
+//! The order is stored behind an object's last value, inside the bytes that the object occupies. PostgreSQL's functions find all
+//! values by their entries, so none of them reads it. A copy of the object keeps the order; a function that makes another object
+//! loses it, and jsonb's text does not show it. The order has a number for each field, the field's position in jsonb, of one byte
+//! if there are at most 256 fields, else of two or four, little-endian. An object whose fields are in jsonb's order stores none.
+//! Only output depends on the order.
 //!
-//! Longs that fit 32 bits are marked in a similar way: see [`numeric`](super::numeric). Reading a number gives its type.
+//! Longs that fit 32 bits are marked in a similar way, so that reading a number gives its type: see [`numeric`](super::numeric).
 //!
 //! [`Keeping`] says whether documents that are written keep order and marks. [`detached`](super::detached) separates them from a document
 //! that is sent as text.
@@ -75,8 +76,8 @@ pub(super) struct FieldOrder<'a> {
 }
 
 impl<'a> FieldOrder<'a> {
-    /// Reads the bytes behind the last value of an object with `count` fields. None if there are none, since the order is jsonb's, or if
-    /// their number is wrong.
+    /// Reads the bytes behind the last value of an object with `count` fields. None if there are no such bytes, which means
+    /// jsonb's order, or if their number is wrong.
     #[inline]
     pub(super) fn read(bytes: &'a [u8], count: usize) -> Option<Self> {
         let width = width(count);

@@ -47,7 +47,7 @@ impl<T: Child> Nested<T> {
     }
 
     /// Nests values without checking the depth. RULE: the structure is one that the program fixes, or is no deeper than the one that the
-    /// values come from. A client must not be able to add levels repeatedly by it.
+    /// values come from. A client must not be able to add levels repeatedly by way of this function.
     #[inline]
     pub(crate) fn fixed(children: Vec<T>) -> Nested<T> {
         let deepest = children.iter().map(Child::levels).max().unwrap_or(0);

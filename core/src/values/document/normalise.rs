@@ -55,8 +55,8 @@ pub fn for_insert<'a>(document: RawObject<'a>, new_id: impl FnOnce() -> [u8; 12]
     Ok(Stored { bytes, generated_id })
 }
 
-/// The stored document with times for the timestamps `(0, 0)` at its root, as MongoDB has them; None if there are none. `_id` keeps its value.
-/// `now` is called for each of them.
+/// Replaces the timestamps `(0, 0)` at the root of a stored document by the current time, as MongoDB does; None if there are
+/// none. `_id` keeps its value. `now` is called for each replaced timestamp.
 ///
 /// # Errors
 /// `BSONObjectTooLarge`, which does not occur for stored documents.
@@ -78,7 +78,7 @@ pub fn with_times(document: RawObject<'_>, mut now: impl FnMut() -> (u32, u32)) 
 /// Checks a value, or a whole document, that a caller gives, and that becomes a part of a document.
 ///
 /// # Errors
-/// Those of [`for_insert`], for what is inside.
+/// Those of [`for_insert`], for the values inside.
 pub fn check_given(bytes: &[u8]) -> Result<()> {
     changed_value(raw::root(bytes), 0).map(drop)
 }

@@ -75,7 +75,8 @@ impl Decimal {
             return Some(decimal);
         }
         let (negative, mut digits, mut exponent) = split_decimal(text)?;
-        // A digit that is not zero stands for all that are dropped, as the time to read an integer grows with the square of its length.
+        // Further digits are dropped, since the time to read an integer grows with the square of its length. If one of them is
+        // not zero, a single 1 stands for all of them.
         if digits.len() > DECIMAL_DIGITS + 2 {
             let dropped = digits.split_off(DECIMAL_DIGITS + 2);
             exponent = exponent.saturating_add(i64::try_from(dropped.len()).ok()?);
@@ -117,7 +118,7 @@ impl Decimal {
     /// The nearest integer, half to even; None for NaN and what does not fit 64 bits.
     pub(crate) fn to_i64_rounded(&self) -> Option<i64> {
         let Decimal::Finite(value) = self else { return None };
-        // A value with thousands of zeros is not expanded.
+        // The check prevents that a value with thousands of zeros is expanded.
         let fits = value.digits().cast_signed() - value.fractional_digit_count() <= I64_DIGITS;
         fits.then(|| value.with_scale_round(0, RoundingMode::HalfEven).to_i64()).flatten()
     }
@@ -519,7 +520,8 @@ fn combine(
     }
 }
 
-/// The product, with the digits behind the point of both factors. The library's operator drops those of a factor of one.
+/// The product, with the digits behind the point of both factors. The library's operator ignores the digits behind the point of a
+/// factor that equals one.
 fn product(a: &BigDecimal, b: &BigDecimal) -> BigDecimal {
     let ((a, a_scale), (b, b_scale)) = (a.as_bigint_and_scale(), b.as_bigint_and_scale());
     BigDecimal::new(&*a * &*b, a_scale + b_scale)

@@ -400,7 +400,7 @@ pub fn document(bytes: &[u8]) -> Option<RawObject<'_>> {
     }
 }
 
-/// An object's header with the entries of its keys, and its names: two objects with the same of both have the same fields.
+/// An object's header with the entries of its keys, and its names: two objects that agree in both have the same fields.
 /// None for anything but an object.
 pub(super) fn fields(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let RawValue::Object(object) = container(bytes) else { return None };

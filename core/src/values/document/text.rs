@@ -8,7 +8,7 @@ use uuid::fmt::Hyphenated;
 /// Dates count from this instant, in UTC.
 const EPOCH: DateTime = date(1970, 1, 1).at(0, 0, 0, 0);
 
-/// The length of a date with nanoseconds, without its zone.
+/// The length of a date with nanoseconds, without its zone. Further digits of the fraction are not parsed.
 const MAX_LENGTH: usize = "1970-01-01T00:00:00.000000000".len();
 
 /// Parses 24 hexadecimal digits.
@@ -37,9 +37,9 @@ pub(super) fn has_no_uppercase(text: &str) -> bool {
 
 /// Milliseconds since 1970 of a date in ISO 8601, or as PostgreSQL writes dates and timestamps: `YYYY-MM-DD`, perhaps with `T` or a
 /// blank and `HH:MM[:SS[.fff…]]`, and then perhaps with `Z`, `+HH:MM`, `+HHMM`, `+HH` or `+HH:MM:SS`. Without a zone it is in UTC,
-/// whatever a session's settings are. Digits behind the milliseconds are cut.
+/// whatever a session's settings are. Digits behind the milliseconds are truncated.
 pub(crate) fn parse_date(text: &str) -> Option<i64> {
-    // Most dates that clients send are in the stored form, too.
+    // Fast path: most dates that clients send are in the stored form.
     if let Some(millis) = parse_stored_date(text) {
         return Some(millis);
     }
@@ -63,7 +63,7 @@ pub(crate) fn parse_date(text: &str) -> Option<i64> {
     }
     let local: DateTime = text.get(..text.len().min(date.len() + clock.len()).min(MAX_LENGTH))?.parse().ok()?;
     let since_epoch = local.duration_since(EPOCH) - SignedDuration::from_secs(offset_seconds(zone)?);
-    // Rounds down to milliseconds. So the text's further digits are dropped before the epoch, too, where the duration is negative.
+    // Truncating digits rounds towards the past, also before the epoch, where the duration is negative: hence `div_euclid`.
     Some(since_epoch.as_secs() * 1000 + i64::from(since_epoch.subsec_nanos().div_euclid(1_000_000)))
 }
 

@@ -1,7 +1,7 @@
 //! Produces jsonb's on-disk form (without the varlena header), byte for byte as PostgreSQL would.
 //!
-//! The layout follows PostgreSQL's `convertJsonbValue` in `src/backend/utils/adt/jsonb_util.c`: a container is padded
-//! to an alignment of 4 (the padding counts as its own), then come its header, one entry a child, and the children.
+//! The layout follows PostgreSQL's `convertJsonbValue` in `src/backend/utils/adt/jsonb_util.c`: a container is padded to an
+//! alignment of 4 (the padding counts towards its length), then come its header, one entry a child, and the children.
 //! INVARIANT: containers only ever start aligned, so a container that is copied from elsewhere needs no change.
 
 use super::element::Element;
@@ -34,8 +34,8 @@ pub enum Part<'a> {
     Array(Vec<Part<'a>>),
     /// a whole document, as it is stored: copied without checking its depth again
     Stored(RawObject<'a>),
-    /// a stored object with other values for some of its fields, by their positions, in order; its depth in the document does
-    /// not change, so that of unchanged values is not checked again
+    /// a stored object with other values for some of its fields, by their positions, in order; the object's depth in the document
+    /// does not change, so the depth of unchanged values is not checked again
     Edited(RawObject<'a>, Vec<(usize, Part<'a>)>),
 }
 
@@ -337,8 +337,8 @@ fn write_object(
     entry(ENTRY_CONTAINER, start, out)
 }
 
-/// The positions that fields get in jsonb, in the order in which they are given; None if that is jsonb's order. A name that is given
-/// several times has its first place.
+/// The positions that fields get in jsonb, in the order in which they are given; None if that is jsonb's order. A name that is
+/// given several times keeps its first place.
 fn given_order(fields: &[(&str, WriteNode<'_>)]) -> Option<Vec<usize>> {
     let sorted = |pair: &[(&str, WriteNode<'_>)]| compare_keys(pair[0].0.as_bytes(), pair[1].0.as_bytes()).is_lt();
     if fields.windows(2).all(sorted) {

@@ -216,7 +216,7 @@ fn encode_digits(value: &BigDecimal, out: &mut Vec<u8>) {
     }
 }
 
-/// The most digits of a number that no double equals: those of a decimal128, two a byte.
+/// Decoding refuses a number with more digits: a decimal128 has at most 34.
 const MAX_DIGITS: i64 = 36;
 
 /// Decodes one value, and returns it with the rest. Equal numbers of different types decode to the same type.
@@ -360,7 +360,7 @@ impl<'a> Decoder<'_, 'a> {
                 _ => return None,
             }
             count += 2;
-            // What has more digits is no decimal128, and no integer.
+            // A number with more digits is neither a decimal128 nor a 64-bit integer.
             if count > MAX_DIGITS {
                 return None;
             }

@@ -20,7 +20,7 @@ const MAX_LEVELS: usize = 127;
 /// The memory limit, as a multiple of an evaluation's: a command has many documents.
 const TIMES: usize = 8;
 
-/// Bytes that were not read.
+/// Why bytes could not be read.
 #[derive(Debug)]
 pub enum Failure {
     /// They are not a document.
@@ -29,7 +29,7 @@ pub enum Failure {
     RepeatedField(String),
 }
 
-/// A document; and the bytes of the documents in one of its fields, if they were not read.
+/// A document; and the bytes of the documents in one of its fields, if these are left to the caller.
 pub type Split<'a> = (Json, Option<Vec<&'a [u8]>>);
 
 /// Reads a document.
@@ -237,7 +237,7 @@ impl Target for Owned {
     }
 }
 
-/// The largest number of fields whose names are compared each with each.
+/// The largest number of fields whose names are compared pairwise; more are sorted.
 const FEW: usize = 12;
 
 fn check_names(fields: &[(String, Value)]) -> Result<()> {
@@ -255,8 +255,8 @@ fn twice(name: &str) -> Error {
     error!(Kind::Location(40413), "the field '{name}' is given twice")
 }
 
-/// Reads a whole document. Each of its fields that is an array is passed to the closure. If that returns true, it has taken the elements,
-/// and the result has an empty array.
+/// Reads a whole document. Each of its fields that is an array is passed to the closure. If the closure returns true, it has
+/// taken the elements, and the result has an empty array.
 fn root<'a, T: Target>(
     bytes: &'a [u8],
     target: T,

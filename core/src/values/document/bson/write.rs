@@ -1,6 +1,7 @@
 //! Writes BSON: owned values, and stored documents directly from jsonb.
 //!
-//! An integer is an int64 if it is a long, else an int32. A caller that must have an int64 or a double says so. Fields of stored documents come in the order that they have kept.
+//! An integer is an int64 if it is a long, else an int32. [`Item::Long`] and [`Item::Double`] force an int64 and a double. Fields
+//! of stored documents come in the order that they have kept.
 
 use super::super::element::Element;
 use super::super::number::Number;
