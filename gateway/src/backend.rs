@@ -1,10 +1,12 @@
 //! One session at a router: PostgreSQL's protocol, as far as the gateway needs it.
 //!
-//! A session exists only after a login that PostgreSQL itself has checked. It runs one statement,
-//! `docshard.run_command_bson(database, command)`, in the extended protocol, each in a transaction of its own, or within one that `BEGIN`
-//! has begun. A command with a secret is run by a function call instead, whose arguments PostgreSQL logs nowhere.
+//! A session exists only after a login that PostgreSQL itself has checked. It runs commands by the prepared statement
+//! `docshard.run_command_bson(database, command)`, in the extended protocol. Each command is a transaction of its own, or belongs
+//! to one that `BEGIN` has begun. A command with a secret is run by a function call instead, whose arguments PostgreSQL logs
+//! nowhere.
 //!
-//! INVARIANT: a session whose statement was not read to its end is never used again. Its pool takes it back only outside a transaction.
+//! INVARIANT: a session is never used again if the answer to its statement was not read to the end. Its pool takes it back only
+//! outside a transaction.
 
 use crate::reply::Failure;
 use crate::router::{Router, Stream};
@@ -39,7 +41,7 @@ pub struct ServerError {
     pub sqlstate: String,
     pub message: String,
     pub detail: String,
-    /// PostgreSQL ends the session after it
+    /// PostgreSQL ends the session after the error
     pub fatal: bool,
 }
 
@@ -65,7 +67,7 @@ impl ServerError {
         matches!(self.sqlstate.as_str(), "08007" | "40003") || self.fatal
     }
 
-    /// True if the server is starting, or ends: another attempt may find it ready.
+    /// True if the server starts or shuts down, so that another attempt may succeed.
     pub fn is_of_restart(&self) -> bool {
         matches!(self.sqlstate.as_str(), "57P01" | "57P02" | "57P03")
     }
@@ -197,7 +199,7 @@ impl Channel {
     /// Returns why the router has ended an idle session; None if it has not. Does not wait.
     fn look(&mut self) -> Option<End> {
         let mut nobody = Context::from_waker(Waker::noop());
-        // An idle session gets only few bytes. If there are more, something is wrong.
+        // An idle session receives few bytes. One that receives more than 64 KiB counts as ended.
         for _ in 0..128 {
             let mut bytes = [0; 512];
             let mut buffer = ReadBuf::new(&mut bytes);
@@ -275,7 +277,7 @@ const STATEMENT: &str = "run";
 const FUNCTION: &str = "SELECT 'docshard.run_command_bson(pg_catalog.text,pg_catalog.bytea)'\
     ::pg_catalog.regprocedure::pg_catalog.oid";
 
-/// The version of the extension, and the role.
+/// The version of the extension, and the OID of the role.
 const FACTS: &str = "SELECT e.extversion, r.oid FROM pg_catalog.pg_extension AS e, pg_catalog.pg_roles AS r \
     WHERE e.extname OPERATOR(pg_catalog.=) 'docshard' AND r.rolname OPERATOR(pg_catalog.=) SESSION_USER";
 
@@ -399,7 +401,7 @@ impl Session {
         self.end
     }
 
-    /// Runs a command and returns the reply's BSON. `begin` is executed before it: if that fails, the command is not run.
+    /// Runs a command and returns the reply's BSON. The statement `begin` is executed first: if it fails, the command is not run.
     pub async fn run(
         &mut self,
         begin: Option<&str>,
@@ -445,7 +447,8 @@ impl Session {
         arguments: [&[u8]; 2],
     ) -> io::Result<Result<Vec<u8>, ServerError>> {
         let length = |length: usize| u32::try_from(length).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
-        // The function, one format for all arguments, their number, and the result's format: binary.
+        // The function's OID; one format code for all arguments, binary; the number of arguments. At the end, the format of the
+        // result, binary.
         let mut body = BytesMut::new();
         body.put_u32(function);
         [1, 1, 2].into_iter().for_each(|number| body.put_u16(number));
@@ -464,7 +467,7 @@ impl Session {
             match self.channel.receive().await? {
                 Message::CopyData(value) => {
                     let (size, value) = value.data().split_at_checked(4).ok_or_else(unexpected)?;
-                    // -1 is NULL.
+                    // A NULL has the size -1, and is refused.
                     let is_whole = size == length(value.len())?.to_be_bytes();
                     result = Ok(is_whole.then(|| value.to_vec()).ok_or_else(unexpected)?);
                 }
@@ -544,7 +547,7 @@ impl Session {
     ) -> io::Result<Result<(Vec<u8>, Row), ServerError>> {
         let within = begin.is_some() || self.transaction != Transaction::No;
         let output = &mut self.channel.output;
-        // There is no Sync between them, so after an error of one PostgreSQL ignores the rest.
+        // No Sync separates the statements, so after an error PostgreSQL skips the rest.
         if let Some(begin) = begin {
             execute(begin, output)?;
         }

@@ -1,7 +1,8 @@
 //! The times in replies, `operationTime` and `$clusterTime`, by which drivers order the operations of causally consistent sessions.
 //!
 //! All reads and writes go to primaries, so each command sees everything that was acknowledged before it began, whatever time its client
-//! sends. So the times only have to grow. The times of several gateways differ as much as their clocks; a driver keeps the latest one.
+//! sends. Therefore the times need only increase. The times of several gateways differ as much as their clocks; a driver keeps
+//! the latest one.
 
 use crate::command::end;
 use crate::reply::Reply;
@@ -30,7 +31,7 @@ impl Clock {
         let cluster = reply.len();
         reply.extend([0; 4]);
         append_timestamp(&mut reply, "clusterTime", time);
-        // Clients send it back; nobody checks it, so it is signed with MongoDB's empty signature.
+        // Clients send `$clusterTime` back. Nobody checks its signature, so it has MongoDB's empty one.
         reply.extend(b"\x03signature\0");
         let signature = reply.len();
         reply.extend([0; 4]);

@@ -43,7 +43,7 @@ pub struct Command {
     pub database: String,
     /// the document, with sequences as arrays
     pub bytes: Vec<u8>,
-    /// the transaction that it belongs to
+    /// the transaction or the numbered write that the command belongs to
     pub part: Part,
     /// the transaction's id in its `recoveryToken`
     pub recovery: Option<Xid>,
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(parse(&document, &[("documents", vec![])]).unwrap_err().code, 40413);
         assert_eq!(parse(&doc! { "ping": 1 }, &[]).unwrap_err().code, 40571);
         assert!(parse(&doc! {}, &[]).is_err());
-        // The router would take another one of two fields than the gateway.
+        // Of two fields with one name, the router and the gateway would read different ones.
         for twice in ["getMore", "pipeline", "lsid", "$db"] {
             let mut bytes = vec![0; 4];
             append_string(&mut bytes, "find", "c");

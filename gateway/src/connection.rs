@@ -24,7 +24,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufStream};
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// The time for the rest of a message after its first byte, and for a reply to be taken.
+/// The time for the rest of a message after its first byte, and for the client to read a reply.
 const TRANSFER: Duration = Duration::from_secs(120);
 
 /// The time for a client's first message, and for the rest of any message until it logs in.
@@ -170,8 +170,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(Some((received.map_err(|violation| invalid(&violation))?, budget)))
     }
 
-    /// Sends the reply to a request, or to the previous reply if the request has several. Returns the reply's number. `more`: another one
-    /// follows.
+    /// Sends the reply to a request, or to the previous reply if the request has several. Returns the reply's number. `more`:
+    /// another reply follows.
     async fn send(&mut self, to: &Received, more: bool, reply: Reply) -> io::Result<i32> {
         let (opcode, prefix) = match (to.opcode, more) {
             (OP_QUERY, _) => (OP_REPLY, REPLY_PREFIX),
@@ -276,7 +276,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
         if let Some(answered) = local::answer(name, self.client, self.user.as_ref(), who.is_none()) {
             let reply = answered.unwrap_or_else(|failure| failure.reply());
-            // The router checks fields that mean nothing here, and has the same command.
+            // The gateway does not check other fields of the command. The router does, as it has the same command: its error is
+            // the reply.
             return match who {
                 Some(who) if !local::is_plain(name, document) => match self.ask(&who, command, budget).await {
                     Outcome::Reply(checked) if !reply::has_failed(&checked) => Outcome::Reply(reply),

@@ -4,9 +4,10 @@
 //! In between, the session serves other statements. So a `getMore` waits while its session runs another client's statement, and a cursor
 //! ends with its session.
 //!
-//! A cursor of a transaction is in the transaction's session, and ends with it.
+//! A cursor of a transaction is in the transaction's session, and ends with the transaction.
 //!
-//! INVARIANT: a role finds only the cursors that it has opened, and opening cursors never ends another role's. A session has at most
+//! INVARIANT: a role finds only the cursors that it has opened, and opening cursors never closes the cursors of another role. A
+//! session has at most
 //! [`MAX_OF_SESSION`] cursors outside transactions, as each takes memory of the router's process.
 
 use crate::session;
@@ -14,7 +15,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The router closes a cursor after ten idle minutes. Here it is forgotten a little later; sessions that were idle as long are closed.
+/// The router closes a cursor after ten idle minutes. The gateway forgets a cursor a little later. It closes sessions that have
+/// been idle for this long.
 pub const IDLE: Duration = Duration::from_secs(900);
 
 /// The largest number of cursors of a session; beyond it, the least recently used one is closed.

@@ -44,9 +44,10 @@ impl From<Failure> for Error {
     }
 }
 
-/// The sessions for transactions divided by this are a reserve, of which each role gets at most one session.
+/// One in this number of the sessions for transactions belongs to a reserve, of which each role gets at most one session.
 const RESERVE: usize = 8;
-/// The reserve has at most the sessions for transactions divided by this, so with fewer sessions there is no reserve.
+/// The reserve has at most one in this number of the sessions for transactions. With fewer sessions than this there is no
+/// reserve.
 const MANY_ROLES: usize = 3;
 
 #[derive(Debug)]
@@ -66,7 +67,8 @@ pub struct Executor {
 impl Executor {
     pub fn new(routers: Routers, pools: Arc<Pools>, transaction_lifetime: Duration, anonymous: Option<String>) -> Self {
         let sessions = Arc::new(Sessions::new(transaction_lifetime));
-        // A quarter of the sessions is left for commands outside of transactions. Two roles together cannot use all of the rest.
+        // A quarter of the sessions is left for commands outside of transactions. The reserve keeps a few roles from using all of
+        // the rest.
         let whole = pools.limit() - pools.limit() / 4;
         let shares =
             Shares::with_reserve(whole, pools.limit().div_ceil(2), whole.div_ceil(RESERVE).min(whole / MANY_ROLES));
@@ -151,8 +153,8 @@ impl Executor {
         };
         let (reply, answer) = match result {
             Ok(Ok(ran)) => ran,
-            // The router restarts, or an administrator has ended the session. The command may run twice, or is executed once: its driver
-            // logs in and sends it again.
+            // The router restarts, or an administrator has ended the session. The command is a read, or a numbered write, which
+            // is executed once: its driver can log in and send it again.
             Ok(Err(error)) if error.fatal && is_safe => return Err(Error::LoginNeeded),
             Err(_) if is_safe => return Err(Error::LoginNeeded),
             Ok(Err(error)) if is_numbered => (failure(&error).reply(), Row::new()),
@@ -183,7 +185,7 @@ impl Executor {
             _ => return self.anywhere(who, command, budget).await,
         };
         let not_found = || Failure::new(CURSOR_NOT_FOUND, format!("cursor id {id} not found"));
-        // The router checks the other fields, and then does not find it either.
+        // The router checks the other fields, and then does not find the cursor either.
         let Some((session, transaction)) = self.cursors.find(&who.role, id) else {
             return self.anywhere(who, command, budget).await;
         };
@@ -270,7 +272,8 @@ fn of_cursors(command: &Command, ids: &BTreeSet<i64>) -> Command {
     }
 }
 
-/// The reply of `killCursors`, in the order of its list. Whoever names a cursor twice is told so of the first one.
+/// The reply of `killCursors`, in the order of its list. If a cursor is named twice, only its first occurrence is among those
+/// killed.
 fn killed_reply(ids: &[i64], killed: &HashSet<i64>) -> Reply {
     let mut left = killed.clone();
     let (gone, unknown): (Vec<i64>, Vec<i64>) = ids.iter().partition(|id| left.remove(id));
@@ -306,7 +309,7 @@ fn is_repeated(command: &Command) -> bool {
     matches!(command.part, Part::Retryable(_)) || is_read
 }
 
-/// The error for an int where a long is required. A router cannot tell them apart.
+/// The error for an int where a long is required. The router cannot tell the two apart, so the gateway checks.
 fn no_long(path: &str) -> Failure {
     Failure::new(TYPE_MISMATCH, format!("BSON field '{path}' is the wrong type 'int', expected type 'long'"))
 }

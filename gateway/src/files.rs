@@ -1,6 +1,6 @@
 //! The limit of open files, which every connection counts against.
 //!
-//! INVARIANT: clients' connections leave enough of them for connections to the router.
+//! INVARIANT: clients' connections leave enough files for connections to the router.
 
 use crate::options::Options;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -27,7 +27,7 @@ pub fn raise() -> usize {
 /// Lowers the limits of clients in proportion to what this limit of open files allows; returns a warning if that was necessary. An error if
 /// there is too little room.
 pub fn fit(options: &mut Options, files: usize) -> Result<Option<String>, String> {
-    // A session whose statement is cancelled has another connection for that.
+    // Cancelling a session's statement takes another connection.
     let own = OTHER + 2 * options.pool_size + 2 * options.max_logins;
     let wanted = options.max_connections;
     let room = files.saturating_sub(own);

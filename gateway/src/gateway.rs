@@ -80,8 +80,8 @@ impl Gateway {
     }
 }
 
-/// Reads a file with a password, which other users of the machine must not be able to read, as PostgreSQL demands of a server's key: its
-/// group may if it is root's.
+/// Reads a file with a password, which other users of the machine must not be able to read, as PostgreSQL demands of a server's
+/// key. If root owns the file, its group may read it.
 fn password_file(path: &str) -> Result<String, String> {
     let mut file = File::open(path).map_err(|error| error.to_string())?;
     let metadata = file.metadata().map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! Commands that the gateway answers itself, because they are about the connection, or have one true answer here.
+//! Commands that the gateway answers itself, because they are about the connection, or can have only one answer here.
 
 use crate::reply::{self, COMMAND_NOT_FOUND, Failure, Reply};
 use crate::sasl::User;
@@ -10,7 +10,8 @@ pub fn is_public(name: &str) -> bool {
     matches!(name, "ping" | "whatsmyuri" | "connectionStatus" | "endSessions")
 }
 
-/// True if a command has no field that a router would have to check; MongoDB does not check those of `whatsmyuri`. Drivers add a read preference to any command.
+/// True if a command has no field that a router would have to check. MongoDB does not check the fields of `whatsmyuri`. Drivers
+/// add a read preference to any command.
 pub fn is_plain(name: &str, command: &RawDocument) -> bool {
     let is_known = |field: &str| field == name || field == "$readPreference";
     matches!(name, "endSessions" | "whatsmyuri")
@@ -30,7 +31,7 @@ pub fn answer(name: &str, client: SocketAddr, user: Option<&User>, is_unknown: b
             let roles = Vec::<Bson>::new();
             reply::ok(doc! { "authInfo": { "authenticatedUsers": users, "authenticatedUserRoles": roles } })
         }
-        // It would tell of another client's command, which ran in the same session.
+        // The router's answer would be about another client's command that ran in the same session.
         "getLastError" | "getlasterror" => {
             return Some(Err(Failure::new(COMMAND_NOT_FOUND, format!("no such command: '{name}'"))));
         }

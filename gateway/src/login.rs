@@ -5,7 +5,7 @@
 //! `VALID UNTIL` and the role's attributes decide.
 //!
 //! RULE: a client is a role only if PostgreSQL has checked a password by SCRAM in this login. A router that lets the gateway in
-//! without (`trust`, `peer`, a certificate) has not checked the client, so such a login is refused.
+//! without SCRAM (`trust`, `peer`, a certificate) has not checked the client, so such a login is refused.
 
 use crate::backend::{Channel, POLL, ServerError, Session, unexpected};
 use crate::router::{Router, Routers, Stream};
@@ -120,7 +120,7 @@ async fn receive(channel: &mut Channel) -> Result<Message, Refusal> {
     }
 }
 
-/// True if a refused attempt should be repeated, because the routers restart or fail over; returns after a pause then.
+/// True if a refused attempt should be repeated, because the routers restart or fail over. In that case, returns after a pause.
 async fn again(refusal: &Refusal, until: Instant) -> bool {
     let again = refusal.is_of_restart() && Instant::now() < until;
     if again {
@@ -165,7 +165,8 @@ impl Login {
         }
     }
 
-    /// Sends the client's final message; returns the router's, and the session. A standby is waited for until it is promoted.
+    /// Sends the client's final message; returns the router's, and the session. Waits for a standby to be promoted, at most for
+    /// `hold`.
     pub async fn finish(
         mut self,
         routers: &Routers,
@@ -224,8 +225,7 @@ async fn is_ready(router: &Router) -> bool {
     tokio::time::timeout(READY, ask).await.unwrap_or(false)
 }
 
-/// Logs the gateway itself in, as the role for clients without a user: with the password of the connection string if the
-/// router asks for one.
+/// Logs the gateway itself in, as the role for clients without a user, with the configured password if the router asks for one.
 pub async fn anonymous(routers: &Routers, hold: Duration, role: &str) -> Result<Session, Refusal> {
     let until = Instant::now() + hold;
     loop {

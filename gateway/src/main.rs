@@ -1,13 +1,15 @@
 //! `docshard-gateway`: MongoDB's clients connect to it as to a mongos, and it runs their commands at a router of docshard.
 //!
-//! It is a process of its own, because a multi-threaded parser of data from the network does not belong into a PostgreSQL server.
+//! It is a process of its own, because a multi-threaded parser of data from the network does not belong in a PostgreSQL server.
 //! It knows framing, logins, pools, cursors and sessions; the router's function `docshard.run_command_bson` executes the commands.
 //!
 //! * [`options`], [`gateway`], [`server`], [`tls`]: arguments; accepting clients within limits.
 //! * [`wire`], [`connection`], [`command`], [`reply`], [`clock`]: MongoDB's protocol.
-//! * [`hello`], [`sasl`], [`local`]: handshake, login, and the few commands about the connection itself.
+//! * [`hello`], [`sasl`], [`local`], [`password`]: handshake, login, the few commands about the connection itself, and users'
+//!   passwords.
 //! * [`executor`], [`pool`], [`cursors`]: which session runs a command.
-//! * [`session`], [`sessions`], [`session_commands`], [`transactions`]: clients' sessions, and transactions over several commands.
+//! * [`session`], [`sessions`], [`session_commands`], [`transactions`], [`recovery`]: clients' sessions, and transactions over
+//!   several commands.
 //! * [`retried`]: writes that drivers send again.
 //! * [`shares`], [`memory`], [`work`], [`files`], [`log`]: limits of what clients use together.
 //! * [`router`], [`login`], [`backend`]: PostgreSQL's protocol.
@@ -70,7 +72,8 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Gateway and extension come together, so another version is a mistake of the installation. Their patches may differ.
+/// Gateway and extension are installed together, so different versions are a mistake of the installation. Only the patch numbers
+/// may differ.
 fn check_version(extension: &str) -> Result<(), String> {
     let own = env!("CARGO_PKG_VERSION");
     let release = |version: &str| version.rsplit_once('.').map(|(release, _)| release.to_owned());

@@ -60,7 +60,8 @@ impl Budget {
         Ok(())
     }
 
-    /// Gives the request's memory back and takes that of its reply, of which compression makes a copy.
+    /// Gives the request's memory back and takes that of its reply, of which compression makes a copy. Does nothing for a small
+    /// reply.
     pub async fn reply(&mut self, length: usize) -> Result<(), Failure> {
         if length > SMALL {
             self.held = None;

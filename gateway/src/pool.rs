@@ -7,7 +7,8 @@
 //! bounded time. A cursor's statements go to the session that has the cursor (`wanted`).
 //!
 //! A role cannot exclude others by the sessions that it owns ([`State::loser_to`]): at the limit, a login of a role with fewer sessions
-//! replaces an idle session of the role that owns most. Nor can it by the sessions that it uses ([`State::may_use_more`]): a role uses at
+//! replaces an idle session of the role that owns most. Nor can a role do so by the sessions that it uses
+//! ([`State::may_use_more`]): a role uses at
 //! most three quarters of the sessions that other roles do not use at the time, and the last eighth of all sessions is for roles that use
 //! none. So there always is an idle session that a login of another role can replace.
 //!
@@ -31,7 +32,7 @@ use tokio::sync::{Notify, oneshot};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub role: String,
-    /// the generation of the client's login; None for clients that need none
+    /// the generation of the client's login; None for clients of the anonymous role, which use sessions of any generation
     pub generation: Option<u64>,
 }
 
@@ -256,7 +257,8 @@ impl State {
         }
     }
 
-    /// Removes a leased or evicted session from a pool. Waiters for that session are dropped; their channels are closed, which tells them.
+    /// Removes a leased or evicted session from a pool. Waiters for that session are dropped; closing their channels makes them
+    /// fail.
     fn forget(&mut self, role: &str, id: u64) {
         let Some(pool) = self.roles.get_mut(role) else { return };
         pool.leased.remove(&id);
@@ -330,8 +332,8 @@ impl Pools {
         self.lease_such(who, Wanted { id, ..Wanted::default() }).await
     }
 
-    /// Like [`Pools::lease`]. After a restart of the router, a client waits for another client's login if it could not log in again without
-    /// an error.
+    /// Like [`Pools::lease`]. After a restart of the router, a client that cannot log in again without an error waits for another
+    /// client's login.
     pub async fn lease_such(self: &Arc<Self>, who: &Identity, such: Wanted<'_>) -> Result<Lease, Unavailable> {
         let until = tokio::time::Instant::now() + self.hold;
         loop {
@@ -461,7 +463,7 @@ impl Pools {
             let session = pool.idle.remove(place);
             let id = session.id;
             pool.leased.insert(id);
-            // Whoever has given up waiting has closed the channel.
+            // A waiter that has given up has closed its channel. The session goes to the next one.
             if let Err(mut back) = waiter.send.send(self.lent(&role, pool, session)) {
                 pool.leased.remove(&id);
                 pool.idle.extend(back.session.take());

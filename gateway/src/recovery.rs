@@ -1,5 +1,5 @@
 //! The `recoveryToken` of transactions. Replies of a transaction's statements have it, and drivers send it with the commit. If a driver repeats
-//! the commit at another gateway, that one asks the router for the result by the id in the token.
+//! the commit at another gateway, the other gateway asks the router for the result by the id in the token.
 //!
 //! A transaction has an id once it has written to the router's own database. Before that, the token is empty.
 
@@ -47,7 +47,8 @@ impl Xid {
         Some(Self { number: text(number)?.parse().ok()?, timeline: text(timeline)?, system: text(system)? })
     }
 
-    /// The query for what became of the transaction, and where its id would be valid now.
+    /// The query for the transaction's status, and for the timeline and the system of the router now: the status is right only if
+    /// both are those of the id.
     pub fn status(&self) -> String {
         format!(concat!("SELECT pg_catalog.pg_xact_status('{}'), ", timeline!(), ", ", system!()), self.number)
     }

@@ -43,7 +43,7 @@ pub struct Routers {
     all: Arc<[Router]>,
     /// the number of the router that is tried first
     current: Arc<AtomicUsize>,
-    /// the password of the anonymous role, if the connection string has one
+    /// the password of the anonymous role, if a connection string or `--router-password-file` gives one
     pub password: Option<Vec<u8>>,
 }
 

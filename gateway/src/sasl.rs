@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 /// The time for a whole conversation, in which it holds a connection to the router.
 const CONVERSATION: Duration = Duration::from_secs(10);
 
-/// The client's time for each message within it.
+/// The client's time for each message within a conversation.
 const MESSAGE: Duration = Duration::from_secs(2);
 
 const CONVERSATION_ID: i32 = 1;
@@ -106,13 +106,13 @@ fn payload(document: &RawDocument) -> Result<&[u8], Failure> {
         .ok_or_else(|| Failure::new(BAD_VALUE, "payload is missing or too long"))
 }
 
-/// PostgreSQL's longest name of a role. It would cut a longer one, and one role would have several names here.
+/// PostgreSQL's longest name of a role. PostgreSQL would truncate a longer one, so one role would have several names here.
 const MAX_NAME_BYTES: usize = 63;
 
 /// The user of a first message: `n,,n=USER,r=…`, in which `=2C` is a comma and `=3D` an equals sign.
 fn user_of(first: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(first).ok()?;
-    // Neither channel binding nor another identity.
+    // Accepts neither channel binding nor an authorization identity.
     let name = text.strip_prefix("n,,n=").or_else(|| text.strip_prefix("y,,n="))?.split_once(",r=")?.0;
     let mut user = String::new();
     let mut parts = name.split('=');

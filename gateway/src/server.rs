@@ -43,7 +43,7 @@ pub async fn serve(shared: Arc<Gateway>, listener: TcpListener) -> io::Result<()
     loop {
         let (stream, client) = match listener.accept().await {
             Ok(accepted) => accepted,
-            // Such as too many open files: others may be closed soon.
+            // An error such as too many open files may pass soon.
             Err(error) => {
                 log::ACCEPTS.line(format_args!("accept: {error}"));
                 tokio::time::sleep(Duration::from_millis(100)).await;

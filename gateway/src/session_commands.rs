@@ -1,6 +1,7 @@
 //! Commands about sessions: `startSession`, `refreshSessions`, `endSessions`, and `killSessions` and its like.
 //!
-//! The sessions are the gateway's, and the router's table of commands has the fields. So a router checks a command first, unless the
+//! The gateway has the sessions, but the router's table of commands has the fields that a command may have. So a router checks a
+//! command first, unless the
 //! command has nothing but entries of the form that drivers send. What the router accepts is then executed here.
 
 use crate::command::Command;

@@ -25,7 +25,7 @@ const REMEMBERED: Duration = Duration::from_secs(60 * crate::hello::SESSION_MINU
 const MAX_OF_ROLE: usize = 10_000;
 const MAX_SESSIONS: usize = 100_000;
 
-/// After the connection of a transaction's last statement was closed, how long another connection may continue the transaction.
+/// How long another connection may continue a transaction after the connection of its last statement was closed.
 const ORPHANED: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl Transaction {
 
     /// Returns when it is killed.
     pub async fn killed(&self) {
-        // The sender lives as long as this.
+        // `self` owns the sender, so the wait ends only by a kill.
         let _ = self.killed.subscribe().wait_for(|killed| *killed).await;
     }
 
@@ -184,7 +184,7 @@ impl Sessions {
         Ok(entry.last.clone())
     }
 
-    /// A write with a number, but without a transaction, ends an older transaction of its session; returns that.
+    /// Returns the older transaction of the session that a numbered write outside of transactions ends.
     pub fn note_write(&self, role: &str, place: Place) -> Result<Option<Arc<Transaction>>, Failure> {
         let state = self.lock();
         let Some(entry) = state.roles.get(role).and_then(|sessions| sessions.get(&place.session)) else {
@@ -226,7 +226,7 @@ impl Sessions {
         }
     }
 
-    /// A client's connection was closed: transactions whose last statement came by it soon end.
+    /// A client's connection was closed: transactions whose last statement came over that connection end soon.
     pub fn orphan(&self, connection: i32) {
         for transaction in &self.lock().running {
             let mut usage = transaction.usage();

@@ -174,7 +174,7 @@ impl Executor {
         let mut locked = match start {
             true => self.begin(who, connection, place).await?,
             false => self.lock(who, connection, place).await.map_err(|error| match error {
-                // No commit was sent, so it cannot have been committed.
+                // No commit was sent, so the transaction cannot have been committed.
                 Error::Failure(failure) => transient(failure).into(),
                 other => other,
             })?,
@@ -215,7 +215,7 @@ impl Executor {
         match (self.lock(who, connection, place).await, &command.recovery) {
             (Ok(locked), _) if is_commit => self.commit(who, locked).await,
             (Ok(locked), _) => self.abort(locked).await,
-            // It is not known here: it was begun at another gateway, or before a restart of this one.
+            // The transaction is not known here: it was begun at another gateway, or before a restart of this one.
             (Err(Error::Failure(failure)), Some(xid))
                 if is_commit && failure.code == NO_SUCH_TRANSACTION.0 && failure.labels.is_empty() =>
             {
@@ -268,7 +268,8 @@ impl Executor {
         let phase = timeout(self.pools.patience(), transaction.phase.clone().lock_owned()).await.map_err(busy)?;
         let is_others = matches!(&*phase, Phase::Active(active) if who.generation.is_some_and(|own| own != active.lease.generation()));
         let mut locked = self.locked(transaction, phase);
-        // The router has ended the sessions of the login that began the transaction, or it was killed. Dropping `locked` aborts it.
+        // The router has ended the sessions of the login that began the transaction, or the transaction was killed. Dropping
+        // `locked` aborts the transaction.
         if is_others || locked.transaction.is_killed() && matches!(*locked.phase, Phase::Active(_)) {
             return Err(aborted(place.number).into());
         }
@@ -285,7 +286,7 @@ impl Executor {
         place: Place,
         budget: &mut Budget,
     ) -> Result<Reply, Error> {
-        // Such as by the role's idle_in_transaction_session_timeout. Nothing was sent.
+        // The router has ended the session, for example by the role's idle_in_transaction_session_timeout. Nothing was sent.
         if active.lease.session().end().is_some() {
             return Err(aborted(place.number).into());
         }
@@ -341,7 +342,7 @@ impl Executor {
     async fn commit(&self, who: &Identity, mut locked: Locked) -> Result<Reply, Error> {
         let number = locked.transaction.place.number;
         match &*locked.phase {
-            // It goes on, whether the client waits or not.
+            // The commit continues even if the client does not wait.
             Phase::Active(_) => match tokio::spawn(commit(locked)).await {
                 Ok(result) => Ok(result?),
                 Err(_) => Err(Failure::new(HOST_UNREACHABLE, "the commit has failed").labelled(UNKNOWN_RESULT).into()),
@@ -360,7 +361,8 @@ impl Executor {
         }
     }
 
-    /// Whether the transaction with this id was committed or aborted; None if the router does not know. An error if it goes on.
+    /// Whether the transaction with this id was committed or aborted; None if the router does not know. An error if the
+    /// transaction is still in progress.
     async fn outcome(&self, who: &Identity, number: i64, xid: &Xid) -> Result<Option<Phase>, Error> {
         match self.status(who, xid).await?.as_deref() {
             Some("committed") => Ok(Some(Phase::Committed)),
@@ -450,7 +452,7 @@ async fn commit(mut locked: Locked) -> Result<Reply, Failure> {
     let (phase, result) = match result {
         Ok(Ok(tag)) if tag == "COMMIT" => (Phase::Committed, Ok(reply::ok(doc! {}))),
         Ok(Ok(_)) => (Phase::Aborted, Err(aborted(number))),
-        // It ended before the first of the two statements, and so before the commit.
+        // The session ended before the first of the two statements returned a row, and so before the commit.
         Ok(Err(error)) if error.fatal && rows.is_empty() => (Phase::Aborted, Err(aborted(number))),
         Ok(Err(error)) if error.is_outcome_unknown() => lost(error.failure()),
         Ok(Err(error)) => (Phase::Aborted, Err(rolled_back(&error))),
@@ -459,7 +461,7 @@ async fn commit(mut locked: Locked) -> Result<Reply, Failure> {
             format!("the connection to the router broke during the commit: {error}"),
         )),
     };
-    // The session goes back, or is closed.
+    // Dropping the lease returns the session to the pool, or closes it.
     drop(locked.end(phase));
     result
 }

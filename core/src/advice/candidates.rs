@@ -43,7 +43,7 @@ impl Origin {
     }
 }
 
-/// The fields that statements compare; those of most statements first.
+/// The fields that statements compare, the one that most statements compare first.
 #[derive(Debug, Default)]
 struct Compared {
     /// compared with single values

@@ -112,7 +112,7 @@ pub enum Trend {
 }
 
 impl Trend {
-    /// MongoDB's word.
+    /// MongoDB's name of the trend.
     pub fn name(self) -> &'static str {
         match self {
             Self::Monotonic => "monotonic",
@@ -121,7 +121,8 @@ impl Trend {
         }
     }
 
-    /// The trend of keys in the order of their insertion, with the correlation of key and position. A key that begins with a hash has none.
+    /// The trend of keys in the order of their insertion, with the correlation of key and position. A key that begins with a hash
+    /// is not monotonic.
     pub fn of(pattern: &KeyPattern, keys: &[Vec<u8>]) -> (Self, Option<f64>) {
         if pattern.hashed_field() == Some(0) {
             return (Self::NotMonotonic, None);

@@ -1,7 +1,7 @@
 //! What documents, inserts and statements would do under a key.
 //!
-//! Chunks are made of the older documents of the sample; the newest ones are then inserted. So keys that ascend show what they do: each new
-//! document goes to the last chunk, however many chunks the older ones have.
+//! Chunks are made of the older documents of the sample; the newest ones are then inserted. This shows the effect of ascending
+//! keys: each new document goes to the last chunk, however many chunks the older documents have.
 
 use super::characteristics::{Counted, Trend, sorted};
 use super::layout::{Cluster, Layout};
@@ -36,7 +36,7 @@ pub struct Replay {
     pub scattered: usize,
     /// the mean number of shards that a statement goes to
     pub shards_touched: f64,
-    /// the share of statements that go to the chunk that most of the targeted ones go to, from 0 to 1
+    /// the share of all statements that are targeted at one chunk, namely the one with the most of them, from 0 to 1
     pub hottest_chunk: f64,
     /// the number of updates
     pub updates: usize,
@@ -44,7 +44,7 @@ pub struct Replay {
     pub key_updates: usize,
     /// writes of one document whose filter does not have the shard key
     pub single_without_key: usize,
-    /// writes of many documents whose filter does not have it
+    /// writes of many documents whose filter does not have the shard key
     pub many_without_key: usize,
 }
 
@@ -169,7 +169,8 @@ impl Simulation {
         *trend == Trend::Monotonic && first.is_coarse() && self.values.distinct > first.distinct
     }
 
-    /// True if new documents go to more than half of the index, and the documents' first values do not ascend and mostly differ.
+    /// True if new documents go to more than half of the index, and the values of the key's first field do not ascend and mostly
+    /// differ.
     pub fn is_random(&self) -> bool {
         let (first, trend) = &self.first;
         *trend != Trend::Monotonic && first.distinct * 2 > first.documents && self.index_share > 0.5

@@ -127,7 +127,7 @@ mod tests {
         assert_eq!((found.length, found.content), (length, 70_000));
         there.write_all(&inner[9..]).await.unwrap();
         assert_eq!(read(&mut here, found).await.unwrap().body, inner);
-        // Sizes that lie, and a message without one.
+        // Wrong sizes, and a message without a size.
         for (body, content) in [(&[0xFF; 9][..], 0), (&[0x7F; 9], 100), (&[1; 3], 0)] {
             write(&mut there, (0, 0), OP_COMPRESSED, &[body]).await.unwrap();
             let found = announced(&mut here, 100).await.unwrap();
