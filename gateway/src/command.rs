@@ -228,7 +228,7 @@ mod tests {
         let command = parse(&sent, &[]).unwrap();
         assert_eq!(Document::from_reader(command.bytes.as_slice()).unwrap(), numbered);
         assert_eq!(Document::from_reader(command.without_number().as_slice()).unwrap(), plain);
-        // A transaction's number is the gateway's.
+        // In a transaction, the gateway uses the number and does not send it.
         sent.insert("autocommit", false);
         let command = parse(&sent, &[]).unwrap();
         assert_eq!(Document::from_reader(command.bytes.as_slice()).unwrap(), plain);

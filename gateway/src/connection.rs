@@ -426,7 +426,7 @@ mod tests {
         let (silent, served) = client();
         assert_eq!(served.await.unwrap().as_secs(), FIRST.as_secs());
         drop(silent);
-        // Also within a message.
+        // The limit also holds within a message.
         let (mut slow, served) = client();
         slow.write_u8(100).await.unwrap();
         assert_eq!(served.await.unwrap().as_secs(), FIRST.as_secs());
@@ -472,7 +472,7 @@ mod tests {
         port
     }
 
-    /// It would wait for its own share of the logins, and keep others from it.
+    /// Otherwise the new login would wait for the share of the logins that the earlier one holds, and would block other clients.
     #[tokio::test]
     async fn a_login_that_is_begun_anew_ends_the_one_before() {
         let router = format!("postgresql://127.0.0.1:{}/x", challenging().await);

@@ -30,7 +30,7 @@ struct Parts<K> {
 #[derive(Debug)]
 struct Part {
     free: Arc<Semaphore>,
-    /// of the reserve
+    /// the client's single permit for the reserve
     reserved: Arc<Semaphore>,
 }
 
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!((held["a"].len(), held["b"].len()), (20, 7), "a part, and the rest with one of the reserve");
         let others = [take("c").await, take("d").await, take("e").await];
         assert!(others.iter().all(Result::is_ok) && take("c").await.is_err() && take("f").await.is_err());
-        // What comes back serves all.
+        // Shares that were given back are available to every client.
         held.clear();
         assert!(take("c").await.is_ok() && take("a").await.is_ok());
     }
