@@ -339,7 +339,7 @@ mod tests {
         sessions.orphan(2);
         tokio::time::advance(ORPHANED).await;
         assert!(matches!(&sessions.overdue()[..], [one] if Arc::ptr_eq(one, &second)));
-        // Another connection goes on with it.
+        // Another connection continues the transaction.
         sessions.find("ann", place(2, 1), 3).unwrap();
         assert!(sessions.overdue().is_empty());
         tokio::time::advance(Duration::from_secs(50)).await;

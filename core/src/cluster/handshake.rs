@@ -41,8 +41,8 @@ fn is_since(version: &str, release: [u32; 3]) -> bool {
     numbers.is_some_and(|numbers| numbers.len() == 3 && numbers[..] >= release[..])
 }
 
-/// How many handshakes of a statement may be refused because the shard is ahead, before the refusal is reported: the worker advances a
-/// counter at most once a second.
+/// How many times a statement is retried after a shard has refused the handshake because it is ahead. A few retries suffice,
+/// since the worker advances a counter at most once a second.
 pub const REFUSED_AHEAD: u32 = 3;
 
 /// A shard of a cluster. The router's own database is the shard [`LOCAL`].

@@ -14,8 +14,9 @@
 //! * *aborted*: the donor keeps the range; both shards roll back and are cleaned up.
 //!
 //! INVARIANT: a shard's prepared transaction is committed only in *committed*, and rolled back only in *aborted*. The
-//! donor commits before the recipient, so at no moment both own the range. The exception is [`salvage`], which an administrator asks
-//! for after a shard has lost commits.
+//! donor commits before the recipient, so at no moment both own the range. The exceptions are [`action_after_failover`], which
+//! rolls the donor's back while the migration is *running*, and [`salvage`], which an administrator asks for after a shard has
+//! lost commits.
 //!
 //! A router's catalog may be older than the decision about a migration, which is then still *running* there: if the router has
 //! replaced another one, was

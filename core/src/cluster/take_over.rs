@@ -12,7 +12,8 @@
 //!   was replaced, whatever other shards report. The exception is a router whose epoch is higher, from a take-over that did not reach the
 //!   shard: the shard goes to that router.
 //! * In one take-over, one shard raises the epochs of others by at most [`FOLLOWED`], and numbers by at most [`FOLLOWED_NUMBERS`].
-//! * Whatever shards report below [`LAST`], an administrator can take them over.
+//! * Whatever other shards report, an administrator can take over a shard whose own report is not impossible
+//!   ([`Report::is_impossible`]).
 //!
 //! A router's own epoch is not always higher than those of all routers before it. It differs from theirs, except with a probability of one
 //! in [`STEP`].

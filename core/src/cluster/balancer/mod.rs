@@ -18,7 +18,8 @@
 //! 2. *Draining*: a draining shard gives away any chunk, also a jumbo one, to the shard that is farthest below its target. Tiny
 //!    neighbours move along, here and into zones, up to the recipient's target.
 //! 3. *Evenness*: a shard above its target gives chunks to one below its target while excess and lack together exceed a
-//!    threshold. The threshold is three times the chunk size, as in MongoDB, or an eighth of the target if that is less. The largest
+//!    threshold. The threshold is three times the chunk size, as in MongoDB, or, if that is less, an eighth of the level to which
+//!    targets fill the shards. The largest
 //!    chunk moves that crosses neither target; else the smallest one of at most half of excess and lack together.
 //! 4. *Load* takes the place of evenness for collections that are balanced by load: see [`load`], which also splits hot chunks.
 //!

@@ -3,7 +3,7 @@
 /// The most bytes that are kept of each text of an error. The client gets the texts, and the server's log has them.
 pub const MAX_TEXT: usize = 16 << 10;
 
-/// Decodes a text of an error. If it is longer than [`MAX_TEXT`] bytes it is cut there, and ` …` is appended.
+/// Decodes a text of an error. A text of more than [`MAX_TEXT`] bytes is truncated, and ` …` is appended.
 pub fn clipped(bytes: &[u8]) -> String {
     match bytes.split_at_checked(MAX_TEXT) {
         Some((kept, [_, ..])) => {

@@ -254,7 +254,8 @@ fn compare_indexes(of: &Recorded, shard: Shard<'_>) -> Vec<Finding> {
             .with("index", index.name.clone())
             .with("missing", json!(missing))
             .with("different", json!(different));
-        // Only the index is built anew where that is possible.
+        // Adopting the shard builds only missing and invalid indexes, and is not possible for the router's own database.
+        // Otherwise the whole collection is copied.
         found.push(match different.is_empty() && !shard.is_local {
             true => finding.repaired_by(Repair::adopt(shard.name)),
             false => finding.repaired_by(Repair::new("compact", [of.namespace.as_str()])),

@@ -1,5 +1,5 @@
 //! What a shard stores about itself: the rows of its tables in the schema `docshard_data`, and every statement on them that another
-//! node runs. The shard itself runs some of them, too (`shard::here`); its other statements on these tables stand in `ownership`.
+//! node runs. The shard itself runs some of them, too (`shard::here`); its other statements on these tables are in `src/shard/`.
 //!
 //! These are statements and not functions because nodes of all versions have the tables: see sql/catalog.sql. INVARIANT: each names
 //! only columns that the tables have in every version that works with this one.

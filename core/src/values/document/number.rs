@@ -650,7 +650,7 @@ mod tests {
                     let whole: BigDecimal = text.parse().unwrap();
                     let rounded = Decimal::rounded(whole.with_precision_round(most, RoundingMode::HalfEven));
                     let found = Decimal::parse_rounded(&text).unwrap();
-                    // Zeros at the end may differ.
+                    // Trailing zeros may differ.
                     let value = |decimal: &Decimal| decimal.to_string().parse::<BigDecimal>().unwrap();
                     assert_eq!(value(&found), value(&rounded), "{text}");
                 }
