@@ -163,7 +163,8 @@ impl Field {
 /// equality may be skipped. At least one field of the sort must not be given by equality, and all such fields must need the same
 /// scan direction.
 fn order(index: &Index, wanted: &Wanted, sort: &Sort) -> Option<Vec<Field>> {
-    // A hash has no order, and keys under another collation are not in the order of the sort.
+    // A hash has no order, and the other columns of a hashed index are truncated. Keys under another collation have another
+    // order.
     if index.keys.hashed.is_some() || sort.collator != index.keys.collation {
         return None;
     }
