@@ -1,8 +1,8 @@
 //! The times in replies, `operationTime` and `$clusterTime`, by which drivers order the operations of causally consistent sessions.
 //!
-//! All reads and writes go to primaries, so each command sees everything that was acknowledged before it began, whatever time its client
-//! sends. Therefore the times need only increase. The times of several gateways differ as much as their clocks; a driver keeps
-//! the latest one.
+//! All reads and writes go to primaries, so each command sees everything that was acknowledged before it began, whatever time its
+//! client sends. Therefore the times need only increase. The times of several gateways differ as much as their clocks; a driver
+//! keeps the latest one.
 
 use crate::command::end;
 use crate::reply::Reply;

@@ -7,8 +7,7 @@
 //! A cursor of a transaction is in the transaction's session, and ends with the transaction.
 //!
 //! INVARIANT: a role finds only the cursors that it has opened, and opening cursors never closes the cursors of another role. A
-//! session has at most
-//! [`MAX_OF_SESSION`] cursors outside transactions, as each takes memory of the router's process.
+//! session has at most [`MAX_OF_SESSION`] cursors outside transactions, as each takes memory of the router's process.
 
 use crate::session;
 use std::collections::{HashMap, HashSet};

@@ -6,17 +6,18 @@
 //! A client holds a session only while its statement or its transaction runs (`Lease::pin`). If none is free, clients wait in order, for a
 //! bounded time. A cursor's statements go to the session that has the cursor (`wanted`).
 //!
-//! A role cannot exclude others by the sessions that it owns ([`State::loser_to`]): at the limit, a login of a role with fewer sessions
-//! replaces an idle session of the role that owns most. Nor can a role do so by the sessions that it uses
-//! ([`State::may_use_more`]): a role uses at
-//! most three quarters of the sessions that other roles do not use at the time, and the last eighth of all sessions is for roles that use
-//! none. So there always is an idle session that a login of another role can replace.
+//! A role cannot exclude others by the sessions that it owns ([`State::loser_to`]): at the limit, a login of a role with fewer
+//! sessions replaces an idle session of the role that owns most. Nor can a role do so by the sessions that it uses
+//! ([`State::may_use_more`]): a role uses at most three quarters of the sessions that other roles do not use at the time, and the
+//! last eighth of all sessions is for roles that use none. So there always is an idle session that a login of another role can
+//! replace.
 //!
-//! A client uses only sessions of the generation of its login. A role's generation ends with its last session, and when the router ends one
-//! of its sessions: an administrator who withdraws a password ends the sessions that were opened with it, and then the session of a later
-//! login must not serve clients that have logged in before. A generation also ends when a session of another role with the same name is
-//! added. The role has the same generation again if the next login proves the same password of the same role (`Session::salt`, which each
-//! change of the password changes). So after a restart of the router, one client's login serves all clients that had logged in before.
+//! A client uses only sessions of the generation of its login. A role's generation ends with its last session, and when the
+//! router ends one of its sessions. The reason: an administrator who withdraws a password also ends the sessions that were opened
+//! with it, and a session of a later login must not serve clients that logged in with the old password. A generation also ends
+//! when a session of another role with the same name is added. The role has the same generation again if the next login proves
+//! the same password of the same role (`Session::salt`, which each change of the password changes). So after a restart of the
+//! router, one client's login serves all clients that had logged in before.
 //!
 //! INVARIANT: the number of sessions is at most the limit. A session is either idle or leased. No client waits if it could be served. A
 //! pool has at least one session, and all its sessions are of one generation and one role. An idle session is not in a transaction.

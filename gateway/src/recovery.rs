@@ -1,5 +1,5 @@
-//! The `recoveryToken` of transactions. Replies of a transaction's statements have it, and drivers send it with the commit. If a driver repeats
-//! the commit at another gateway, the other gateway asks the router for the result by the id in the token.
+//! The `recoveryToken` of transactions. Replies of a transaction's statements have it, and drivers send it with the commit. If a
+//! driver repeats the commit at another gateway, that gateway asks the router for the result by the id in the token.
 //!
 //! A transaction has an id once it has written to the router's own database. Before that, the token is empty.
 

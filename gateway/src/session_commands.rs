@@ -1,8 +1,8 @@
 //! Commands about sessions: `startSession`, `refreshSessions`, `endSessions`, and `killSessions` and its like.
 //!
 //! The gateway has the sessions, but the router's table of commands has the fields that a command may have. So a router checks a
-//! command first, unless the
-//! command has nothing but entries of the form that drivers send. What the router accepts is then executed here.
+//! command first, unless the command has nothing but entries of the form that drivers send. What the router accepts is then
+//! executed here.
 
 use crate::command::Command;
 use crate::executor::{Error, Executor};

@@ -49,9 +49,9 @@ pub fn deadlocks(waits: &BTreeSet<Wait>) -> Vec<Vec<Wait>> {
 /// The process whose transaction is to be cancelled to resolve a deadlock: the router's backend in it that began last. `begun`
 /// has the start of each known transaction by the process ID of its backend at the router.
 ///
-/// A backend that also waits at the router cannot be cancelled remotely, so it is never the victim. If all wait there, either they
-/// form a cycle within the router, which PostgreSQL resolves, or one of them waits there for a process outside the deadlock, and
-/// that wait ends by itself.
+/// A backend that also waits at the router cannot be cancelled remotely, so it is never the victim. If all wait there, either
+/// they form a cycle within the router, which PostgreSQL resolves, or one of them waits there for a process outside the deadlock,
+/// and that wait ends by itself.
 pub fn victim(deadlock: &[Wait], waits: &BTreeSet<Wait>, begun: &BTreeMap<i32, i64>) -> Option<i32> {
     let is_here = |process| waits.iter().any(|wait| wait.waiter == process && wait.at.is_none());
     deadlock

@@ -13,15 +13,14 @@
 //! * *moved*: the chunk map names the recipient; only the clean-up remains.
 //! * *aborted*: the donor keeps the range; both shards roll back and are cleaned up.
 //!
-//! INVARIANT: a shard's prepared transaction is committed only in *committed*, and rolled back only in *aborted*. The
-//! donor commits before the recipient, so at no moment both own the range. The exceptions are [`action_after_failover`], which
-//! rolls the donor's back while the migration is *running*, and [`salvage`], which an administrator asks for after a shard has
-//! lost commits.
+//! INVARIANT: a shard's prepared transaction is committed only in *committed*, and rolled back only in *aborted*. The donor
+//! commits before the recipient, so at no moment both own the range. The exceptions are [`action_after_failover`], which rolls
+//! the donor's transaction back while the migration is *running*, and [`salvage`], which an administrator asks for after a shard
+//! has lost commits.
 //!
 //! A router's catalog may be older than the decision about a migration, which is then still *running* there: if the router has
-//! replaced another one, was
-//! promoted without the last commits, or was restored from a copy of its files. Then the shards show what became of the migration:
-//! [`Found`], [`action_after_take_over`], [`action_after_failover`].
+//! replaced another one, was promoted without the last commits, or was restored from a copy of its files. Then the shards show
+//! what became of the migration: [`Found`], [`action_after_take_over`], [`action_after_failover`].
 //!
 //! A shard that has lost its last commits may show a prepared transaction of a migration that has ended: the outcome in the row
 //! still decides it.

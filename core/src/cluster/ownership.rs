@@ -1,10 +1,10 @@
 //! Reconstructs the chunk map from the documents that shards hold, when the catalog misses recent moves.
 //!
-//! Each shard advances its version of a collection with every change of its ownership. So a chunk of a shard that is at the catalog's
-//! version still is that shard's. A chunk of a shard that is *ahead* may have gone, whole or in parts, to any shard that is ahead. As a shard
-//! has no documents of keys that it does not own, the documents show where. A chunk without documents stays where the catalog has
-//! it. In other chunks, a key without a document belongs to the owner of the preceding document; before the chunk's first
-//! document, to the owner of that one.
+//! Each shard advances its version of a collection with every change of its ownership. So a chunk of a shard that is at the
+//! catalog's version still is that shard's. A chunk of a shard that is *ahead* may have gone, whole or in parts, to any shard
+//! that is ahead. As a shard has no documents of keys that it does not own, the documents show where. A chunk without documents
+//! stays where the catalog has it. In other chunks, a key without a document belongs to the owner of the preceding document;
+//! before the chunk's first document, to the owner of that one.
 //!
 //! It is a contradiction if two shards have documents of the same key, or if a shard has documents of a key that it cannot own. Then it
 //! is unknown which documents are right, and no owner is chosen.

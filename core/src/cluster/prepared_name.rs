@@ -1,10 +1,10 @@
 //! The names of a router's prepared transactions at shards, which identify the router.
 //!
-//! `docshard_<cluster><transaction>_e<epoch>_<process>_<transaction>_<counter>_<server>`: cluster and transaction in hexadecimal, 16
-//! and 8 digits. The epoch is the router's: a router with another epoch must not commit or roll back the transaction. Names
-//! without an epoch come from the cluster's first router, before names had one. A transaction that decides a change of a collection's layout
-//! has `_l<change>` after the epoch: after a failover that has lost the decision, the shards' state may show the outcome of that
-//! change.
+//! `docshard_<cluster><transaction>_e<epoch>_<process>_<transaction>_<counter>_<server>`: cluster and transaction in hexadecimal,
+//! 16 and 8 digits. The epoch is the router's: a router with another epoch must not commit or roll back the transaction. Names
+//! without an epoch come from the cluster's first router, before names had one. A transaction that decides a change of a
+//! collection's layout has `_l<change>` after the epoch: after a failover that has lost the decision, the shards' state may show
+//! the outcome of that change.
 
 /// The prefix of the names of all transactions that routers prepare at shards.
 pub const PREFIX: &str = "docshard_";

@@ -52,7 +52,7 @@ pub trait Surroundings {
     /// Sleeps for some milliseconds.
     fn sleep(&mut self, ms: u64);
 
-    /// True if there is a collection.
+    /// True if the catalog had the collection when the attempt began.
     fn is_known(&self) -> bool;
 
     /// True if the catalog's map is the one that the attempt began with.

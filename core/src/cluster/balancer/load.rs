@@ -125,8 +125,7 @@ impl Loads {
 }
 
 /// Adds moves for load to the plan, between shards that take part in no move yet. Returns the splits for load, which must be done
-/// before any
-/// move.
+/// before any move.
 pub(super) fn even_out(round: &mut Round<'_>) -> Vec<Split> {
     if !round.shards.cluster.collections.iter().any(|collection| collection.by_load && collection.balance) {
         return Vec::new();

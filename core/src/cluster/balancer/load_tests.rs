@@ -133,7 +133,7 @@ fn a_hot_range_is_divided_over_all_shards() {
 
 #[test]
 fn differences_that_are_small_stay() {
-    // Differences below a quarter of the mean, and below [`LEAST_DIFFERENCE`].
+    // Differences below a quarter of the mean, and below `LEAST_DIFFERENCE`.
     for rates in [[1000, 1100, 1200], [0, 5, 19]] {
         let chunks = rates.iter().zip(1..).flat_map(|(rate, id)| vec![chunk(id, rate * S / 10); 10]).collect();
         assert_eq!(converge(&mut cluster(3, chunks)), (0, 0));

@@ -5,8 +5,7 @@
 //! zone, and those in no zone, each form a *class*: they may live on the zone's shards, or anywhere. Every class has a *target*
 //! on each shard ([`targets`]), so that the collection's weight is as even as zones and sizes allow; without zones the target is
 //! the collection's weight divided by the number of shards that can hold it. Except near a shard's size limit, targets depend on
-//! the chunks and not on where
-//! they are, so moves do not change them.
+//! the chunks and not on where they are, so moves do not change them.
 //!
 //! Splits ([`split`]): a chunk that straddles the bounds of zones is cut there, also a jumbo one. A chunk above the split
 //! size is cut into equal parts. The split size is the collection's chunk size, and smaller while the collection is
@@ -19,8 +18,8 @@
 //!    neighbours move along, here and into zones, up to the recipient's target.
 //! 3. *Evenness*: a shard above its target gives chunks to one below its target while excess and lack together exceed a
 //!    threshold. The threshold is three times the chunk size, as in MongoDB, or, if that is less, an eighth of the level to which
-//!    targets fill the shards. The largest
-//!    chunk moves that crosses neither target; else the smallest one of at most half of excess and lack together.
+//!    targets fill the shards. The largest chunk moves that crosses neither target; else the smallest one of at most half of
+//!    excess and lack together.
 //! 4. *Load* takes the place of evenness for collections that are balanced by load: see [`load`], which also splits hot chunks.
 //!
 //! Merges ([`merge`]): neighbours on one shard, in one zone, that became tiny.

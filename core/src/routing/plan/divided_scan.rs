@@ -1,8 +1,7 @@
 //! Scans the b-tree and the entries of a secondary index separately. This helps finds with a limit or a sort.
 //!
 //! One condition that joins both parts by OR would need a bitmap scan, which collects all matches before it returns the first
-//! one.
-//! A separate scan of the b-tree returns rows in the b-tree's order and stops at the limit; if the sort continues the fields
+//! one. A separate scan of the b-tree returns rows in the b-tree's order and stops at the limit; if the sort continues the fields
 //! that the filter gives by equality, it needs no sorting. The entries have no order and are sorted. Each document is in one of
 //! the two parts.
 //!

@@ -156,8 +156,9 @@ pub fn unique_index_for<'a>(search: &Search<'a>) -> Option<(&'a Index, Wanted)> 
         .find(|(index, wanted)| wanted.score().0 == index.fields().len() && wanted.row.is_none())
 }
 
-/// True if the filter has an equality on the first field of a secondary index, or, unless `by_shard_key` (the result is in the shard key's
-/// order), on that of the shard key. Few documents are expected then, and sorting them is better than scanning all documents in order.
+/// True if few documents are expected, so that sorting them is better than scanning all documents in order: the filter has an
+/// equality on the first field of a secondary index or of the shard key. `by_shard_key`: the order is that of the shard key,
+/// which then does not count.
 pub fn finds_few(search: &Search<'_>, by_shard_key: bool) -> bool {
     let filter = search.filter();
     !by_shard_key && by_keys(search).begins_exactly

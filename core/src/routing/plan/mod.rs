@@ -132,7 +132,7 @@ impl Plan {
 pub enum Allowed<'a> {
     /// all but those that shards have declined
     All(&'a Declined),
-    /// like [`All`](Self::All), but the find does not count as one of those that [`Declined`] records
+    /// like [`All`](Self::All), for a find that is only explained, which [`Declined`] does not count
     AllToExplain(&'a Declined),
     /// those that use PostgreSQL's planner; their rows have a merge key
     Planned,

@@ -41,7 +41,8 @@ checked_calls! {
     /// Inserts documents, as [`pack`] packs them; answers how many.
     insert_documents => InsertDocuments<'a> { documents: Cow<'a, [u8]> } -> i64;
 
-    /// Finds those of some documents, packed by [`pack`], whose insert the collection's validator refuses; answers the text of [`Refused`].
+    /// Finds the documents, among those packed by [`pack`], whose insert the collection's validator refuses; answers the text of
+    /// [`Refused`].
     find_violations => FindViolations<'a> { documents: Cow<'a, [u8]> } -> String;
 
     /// Updates one document, found as by [`FindDocument`]; answers 0 if there is none, 1 if it stays as it is, 2 if it changed.

@@ -47,10 +47,11 @@ fragments! {
     /// jsonb from its own bytes, which are checked.
     unpack(bytes: "bytea") -> Value("jsonb");
 
-    /// The order of a document's fields, which its text does not have; NULL if that is jsonb's.
+    /// The order of a document's fields and the marks of its long integers, which its text does not have; NULL if there is
+    /// neither.
     detach_order(doc: "jsonb") -> Value("bytea");
 
-    /// The document with that order.
+    /// The document with what `detach_order` has returned.
     attach_order(doc: "jsonb", detached: "bytea") -> Value("jsonb");
 
     /// What one column of an index stores of the document.
