@@ -34,7 +34,7 @@ calls! {
     /// Removes the access of another shard and the server that leads to it.
     disconnect_shard => DisconnectShard<'a> { server: &'a str, puller: &'a str } -> ();
 
-    /// Removes the node's identity as a shard of its router.
+    /// Removes the node's identity as a shard of its router, and the access of other shards. The documents stay.
     leave_cluster => LeaveCluster {} -> ();
 
     /// Like [`LeaveCluster`], and drops all documents.

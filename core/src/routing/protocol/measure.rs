@@ -49,11 +49,11 @@ rows! {
 }
 
 calls! {
-    /// The size of each chunk of a collection, by the chunks' ascending lower bounds.
+    /// The size of each chunk that has documents, given the ascending lower bounds of all chunks of a collection.
     measure_chunks => MeasureChunks<'a> {
         collection: i32,
         bounds: &'a [&'a [u8]],
-        /// a table of at most this number of MiB is counted, a larger one is estimated
+        /// the documents of a table of less than this number of MiB are counted; those of a larger one are estimated
         counted_mb: i32,
     } -> Vec<ChunkSize>;
 
@@ -69,7 +69,7 @@ calls! {
     /// The exact size of `[lo, hi)`; without `hi` there is no upper end.
     measure_range => MeasureRange<'a> { collection: i32, lo: &'a [u8], hi: Option<&'a [u8]> } -> RangeSize;
 
-    /// Keys that divide `[lo, hi)` into about `parts` equal parts; none if there are not two different keys.
+    /// Keys that divide `[lo, hi)` into at most `parts` parts of about equal size; none if there are not two different keys.
     split_points => FindSplitPoints<'a> {
         collection: i32,
         lo: &'a [u8],

@@ -24,7 +24,8 @@ calls! {
     /// The transactions that hold a migration's lock: the writers to its range.
     range_writers => RangeWriters { migration: i64 } -> Vec<LockHolder>;
 
-    /// Donor: divides the range into parts of `documents` documents; returns the number of parts. Without `lo` the whole table is divided,
+    /// Donor: divides the range into parts of at most `documents` documents; returns the number of parts. Without `lo` the whole
+    /// table is divided,
     /// by the places of its documents.
     divide_range => DivideRange<'a> {
         migration: i64,
@@ -34,7 +35,8 @@ calls! {
         documents: i64,
     } -> i64;
 
-    /// Donor: records where the range's documents are, so that they can be deleted quickly; returns their number.
+    /// Donor: records where the range's documents are, so that they can be deleted quickly; returns their number, 0 if they are
+    /// not located, for example because they are too many.
     locate_range => LocateRange<'a> { migration: i64, collection: i32, lo: &'a [u8], hi: Option<&'a [u8]> } -> i64;
 
     /// Donor: deletes rows of the capture log that have been copied; false if the range's documents should be located again.
@@ -89,10 +91,11 @@ calls! {
     } -> Option<String>;
 
     /// Any shard: deletes numbered writes: at most `most` that have expired, and at most `most` beyond the number that a role may have.
-    /// Returns the number of the expired ones.
+    /// Returns the larger one of both numbers.
     forget_numbered_writes => ForgetNumberedWrites { most: i64 } -> i64;
 
-    /// Recipient: stores each numbered write unless it has a later one of the same session; returns the last session. It does not wait for
+    /// Recipient: stores each numbered write unless it has this one or a later one of the same session; returns the last session.
+    /// It does not wait for
     /// clients.
     load_numbered_writes => LoadNumberedWrites<'a> { writes: &'a str } -> Option<Vec<u8>>;
 }

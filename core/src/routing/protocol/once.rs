@@ -10,7 +10,7 @@ checked_calls! {
     /// transaction that has claimed for the session.
     claim_write => ClaimWrite<'a> { number: Cow<'a, [u8]>, skey: Cow<'a, [u8]> } -> Option<Vec<u8>>;
 
-    /// Stores the reply to the number that the present transaction has claimed here.
+    /// Stores the reply to the number that the present transaction has claimed here; false if the number is not stored here.
     remember_reply => RememberReply<'a> { number: Cow<'a, [u8]>, reply: Cow<'a, [u8]> } -> bool;
 
     /// Claims a number at a document's key and inserts the document, packed as for `insert_documents`; answers 1, or [`CLAIMED`].
