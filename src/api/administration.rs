@@ -28,7 +28,7 @@ use serde_json::json;
 json_functions! {
     // Collections and indexes.
     create_collection(ns: &str, options: default!(Json, "'{}'")) =>
-        with_options(&options, &table::CREATE_COLLECTION, |options| collections::create(ns, options));
+        with_options(&options, &table::CREATE_COLLECTION, |options| collections::create(ns, options, false));
     modify_collection(ns: &str, options: Json) =>
         with_options(&options, &table::MODIFY_COLLECTION, |options| collections::modify(ns, options));
     rename_collection(ns: &str, to: &str, options: default!(Json, "'{}'")) =>

@@ -26,7 +26,7 @@ pub fn create(request: &Request<'_>) -> Result<Reply> {
         check_id_index(index, request.fields.get("collation"))?;
     }
     let namespace = request.namespace()?;
-    request.answer(&table::CREATE_COLLECTION, || collections::create(&namespace, &request.fields))
+    request.answer(&table::CREATE_COLLECTION, || collections::create(&namespace, &request.fields, true))
 }
 
 /// Checks a definition of the index on `_id`. Every collection has this index, and its name is always the same.
@@ -322,6 +322,15 @@ pub fn rename(request: &Request<'_>) -> Result<Reply> {
     let (from, to) = (request.target_text(), request.text("to"));
     if request.fields.get("dropTarget").is_some_and(|given| !given.is_boolean()) {
         bail!(Kind::NotImplemented, "dropTarget must be true or false: a UUID is not supported");
+    }
+    for namespace in [from, to] {
+        if namespace.len() > namespace::MAX_NAMESPACE || namespace.contains('$') {
+            bail!(Kind::IllegalOperation, "a collection cannot be renamed from or to '{namespace}'");
+        }
+        let is_system = namespace.split_once('.').is_some_and(|(_, name)| name.starts_with("system."));
+        if is_system || namespace.starts_with("local.oplog.") {
+            bail!(Kind::IllegalOperation, "{namespace} is a collection of the system");
+        }
     }
     request.answer(&table::RENAME_COLLECTION, || collections::rename(from, to, &request.fields))
 }

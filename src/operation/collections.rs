@@ -21,7 +21,8 @@ use docshard_core::values::key::KeyPattern;
 use serde_json::{Map, Value as Json, json};
 use std::rc::Rc;
 
-pub fn create(ns: &str, options: &Arguments<'_>) -> Result<Json> {
+/// `may_exist`: a collection that has the same options already is no error, as for MongoDB's command.
+pub fn create(ns: &str, options: &Arguments<'_>, may_exist: bool) -> Result<Json> {
     check_may_change()?;
     let collation = options.get("collation").map(Collator::parse).transpose()?.flatten();
     match options.text("viewOn") {
@@ -29,7 +30,10 @@ pub fn create(ns: &str, options: &Arguments<'_>) -> Result<Json> {
         None => {
             let collation = collation.as_ref();
             let validation = validation::of_options(ns, given_validation(options), collation)?;
-            collection::create(ns, collection::Options { collation, validation: validation.as_ref() })?;
+            let options = collection::Options { collation, validation: validation.as_ref() };
+            if !may_exist || !collection::exists_with(ns, options)? {
+                collection::create(ns, options)?;
+            }
         }
     }
     Ok(json!({"ok": 1}))
@@ -114,8 +118,9 @@ pub fn modify(ns: &str, options: &Arguments<'_>) -> Result<Json> {
         if view_on.is_some() || stages.is_some() {
             bail!(Kind::InvalidOptions, "{ns} is not a view: viewOn and pipeline are for views");
         }
-        if let Some(field) = VALIDATION.iter().find(is_given) {
-            bail!(Kind::InvalidOptions, "the options 'index' and '{}' cannot be given together", field.name);
+        let validating = given_validation(options);
+        if !validating.is_empty() {
+            validation::change(ns, validating)?;
         }
         return modify_index(ns, index);
     }

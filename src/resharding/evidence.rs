@@ -31,6 +31,8 @@ pub(super) struct Evidence {
     is_own_alone: bool,
     /// donors that have dropped the collection's table
     pub(super) without_table: Vec<String>,
+    /// a donor that is also a recipient has neither table: it was restored from before the collection, or both were dropped later
+    pub(super) has_lost_both: bool,
     /// donors that have the collection's table; the router's own database counts as one of them
     with_table: Vec<String>,
     /// donors and recipients that do not answer
@@ -39,8 +41,8 @@ pub(super) struct Evidence {
     pub(super) held: Vec<Rc<Shard>>,
     /// one of these is a recipient
     is_copy_held: bool,
-    /// one of these is a donor, which has the collection's table until the transaction commits
-    is_table_held: bool,
+    /// those of them that are donors, which have the collection's table until the transaction commits
+    held_tables: Vec<String>,
     /// a donor is lost
     is_donor_lost: bool,
 }
@@ -69,7 +71,7 @@ impl Evidence {
     /// True if a lost shard may have been the only one that showed the decision, and what is left of the copy may have the only documents: no
     /// other donor still has its table, or one does, but the copy is complete and also has the documents of a donor that is lost.
     pub(super) fn is_open_without(&self, lost: &[ShardId]) -> bool {
-        let has_table = self.is_table_held || self.remote_with_table().next().is_some();
+        let has_table = !self.held_tables.is_empty() || self.remote_with_table().next().is_some();
         !lost.is_empty() && self.has_copy() && (!has_table || self.is_donor_lost && !self.held.is_empty())
     }
 
@@ -134,22 +136,24 @@ impl Evidence {
         if !self.shows_decision() {
             doubts.push("a lost shard may have been the only one that has committed it".to_owned());
         }
-        (!doubts.is_empty()).then(|| {
-            error!(
-                Kind::OperationFailed,
-                "{} of {} may be decided: {}, but {}",
-                row.command,
-                row.namespace,
-                self.describe(),
-                doubts.join(", and ")
-            )
-            .with_hint(
-                "Nothing is dropped. If shards, or the router itself, were restored or promoted from a standby, restore them to a later time. \
-                 If that cannot be done, and the former router has decided the change, docshard.commit_reshard_collection() completes it with \
-                 the copy as it is, and drops the former tables. If a shard of it is lost, the option completeChanges of remove_shard() does so \
-                 if it is true; if it is false, the former tables stay, and the copy is dropped.",
-            )
-        })
+        if doubts.is_empty() {
+            return None;
+        }
+        if self.is_donor_lost {
+            doubts.push("the documents of the lost shards are only in the copy".to_owned());
+        }
+        if !self.held_tables.is_empty() {
+            doubts.push(format!("shards {} have prepared the drop of the former table", self.held_tables.join(", ")));
+        }
+        let (found, doubts) = (self.describe(), doubts.join(", and "));
+        let error =
+            error!(Kind::OperationFailed, "{} of {} may be decided: {found}, but {doubts}", row.command, row.namespace);
+        Some(error.with_hint(
+            "Nothing is dropped. If shards, or the router itself, were restored or promoted from a standby, restore them to a later time. \
+             If that cannot be done, and the former router has decided the change, docshard.commit_reshard_collection() completes it with \
+             the copy as it is, and drops the former tables, also those whose drop is prepared. If a shard of it is lost, the option \
+             completeChanges of remove_shard() decides: true does the same, false drops the copy, also if it has the only documents.",
+        ))
     }
 
     pub(super) fn describe(&self) -> String {
@@ -209,10 +213,13 @@ pub(super) fn gather(row: &Resharding, lost: &[ShardId]) -> Result<Option<Eviden
             match look(&shard, row.collection, collection.token)? {
                 Shown::Silent => evidence.silent.push(shard.name.clone()),
                 Shown::Held => {
-                    evidence.is_table_held = true;
+                    evidence.held_tables.push(shard.name.clone());
                     if !evidence.held.iter().any(|held| held.id == shard.id) {
                         evidence.held.push(shard);
                     }
+                }
+                Shown::Nothing if evidence.without_copy.iter().any(|other| other.id == shard.id) => {
+                    evidence.has_lost_both = true;
                 }
                 Shown::Nothing => evidence.without_table.push(shard.name.clone()),
                 Shown::Version(_) => evidence.with_table.push(shard.name.clone()),

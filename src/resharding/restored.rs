@@ -124,7 +124,8 @@ pub(super) fn complete(row: &Resharding, lost: &[ShardId], confirmed: Confirmed<
     evidence.require_answers(row)?;
     let completes = is_completed(row, &evidence, lost, confirmed)?;
     if !evidence.held.is_empty() {
-        let (is_told, why) = if matches!(confirmed, Confirmed::No) { (false, SHOWN) } else { (true, CONFIRMED) };
+        let is_told = !matches!(confirmed, Confirmed::No);
+        let why = if is_told && completes != matches!(confirmed, Confirmed::Aborted) { CONFIRMED } else { SHOWN };
         // Without a lost shard, those that need no administrator are ended by `end_prepared`.
         let may_end = completes || !lost.is_empty();
         if !may_end || !end_parts(row, &evidence, completes, completes || is_told, why)? {
@@ -156,6 +157,14 @@ pub(super) fn complete(row: &Resharding, lost: &[ShardId], confirmed: Confirmed<
     let details = json!({"resharding": row.id, "decidedBy": "a former router"});
     change::log(&format!("{}.end", row.command), Some(&row.namespace), &details)?;
     Ok(true)
+}
+
+/// Finds out whether [`complete`] would be refused, without a change anywhere: the question, if it is not confirmed; an error if a shard does not
+/// answer.
+pub(super) fn check(row: &Resharding, lost: &[ShardId], confirmed: Confirmed<'_>) -> Result<()> {
+    let Some(evidence) = gather(row, lost)? else { return Ok(()) };
+    evidence.require_answers(row)?;
+    is_completed(row, &evidence, lost, confirmed).map(drop)
 }
 
 /// True if a change is completed, false if it is aborted; an error if an administrator has not confirmed what must be confirmed.
@@ -200,5 +209,5 @@ pub(super) fn check_droppable(row: &Resharding) -> Result<bool> {
             "Nothing is dropped. Restore the router to another time, or copy the documents from the shards' tables.",
         ));
     }
-    Ok(evidence.without_table.is_empty())
+    Ok(evidence.without_table.is_empty() && !evidence.has_lost_both)
 }

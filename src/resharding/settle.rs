@@ -108,12 +108,9 @@ pub enum Answer {
 /// [`restored::complete`], of all changes.
 pub fn end_without(lost: &[ShardId], answer: Option<&Answer>) -> Result<()> {
     let open = open_at(lost)?;
-    if let (Some(Answer::One(_)), [_, _, ..]) = (answer, &*open) {
-        let names: Vec<&str> = open.iter().map(|row| row.namespace.as_str()).collect();
-        bail!(Kind::BadValue, "completeChanges must be an object with an answer for each of {}", names.join(", "));
-    }
+    check_answer(&open, answer)?;
     let mut questions: Option<Error> = None;
-    for row in open {
+    for row in &open {
         ensure!(
             lock::try_acquire(Tag::Coordinator(row.id), Mode::Exclusive),
             Kind::ConflictingOperationInProgress,
@@ -121,26 +118,52 @@ pub fn end_without(lost: &[ShardId], answer: Option<&Answer>) -> Result<()> {
             row.command,
             row.namespace
         );
-        let completes = match answer {
-            Some(Answer::One(completes)) => Some(completes),
-            Some(Answer::Each(each)) => each.get(&row.namespace),
-            None => None,
-        };
-        let confirmed = match completes {
-            None => Confirmed::No,
-            Some(true) => Confirmed::Any,
-            Some(false) => Confirmed::Aborted,
-        };
-        match complete_or_abort(&row, lost, confirmed) {
-            Ok(true) => follow_shards(&row, lost)?,
-            Ok(false) => {}
-            Err(error) => match &mut questions {
+        if let Err(error) = restored::check(row, lost, confirmed(answer, row)) {
+            match &mut questions {
                 None => questions = Some(error),
                 Some(first) => first.message = format!("{}; {}", first.message, error.message),
-            },
+            }
         }
     }
-    questions.map_or(Ok(()), Err)
+    // Only when every change may be ended: prepared transactions are ended for good, also if this transaction is rolled back.
+    questions.map_or(Ok(()), Err)?;
+    for row in open {
+        if complete_or_abort(&row, lost, confirmed(answer, &row))? {
+            follow_shards(&row, lost)?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks that an answer is for these changes.
+fn check_answer(open: &[Resharding], answer: Option<&Answer>) -> Result<()> {
+    let names: Vec<&str> = open.iter().map(|row| row.namespace.as_str()).collect();
+    match answer {
+        Some(Answer::One(_)) if names.len() > 1 => {
+            bail!(Kind::BadValue, "completeChanges must be an object with an answer for each of {}", names.join(", "))
+        }
+        Some(Answer::Each(each)) => match each.keys().find(|name| !names.contains(&name.as_str())) {
+            Some(other) => {
+                bail!(Kind::BadValue, "completeChanges has an answer for {other}, of which no change may be decided")
+            }
+            None => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// What an answer says of a change.
+fn confirmed<'a>(answer: Option<&Answer>, row: &Resharding) -> Confirmed<'a> {
+    let completes = match answer {
+        Some(Answer::One(completes)) => Some(completes),
+        Some(Answer::Each(each)) => each.get(&row.namespace),
+        None => None,
+    };
+    match completes {
+        None => Confirmed::No,
+        Some(true) => Confirmed::Any,
+        Some(false) => Confirmed::Aborted,
+    }
 }
 
 /// The running changes of other servers in which these shards have parts.

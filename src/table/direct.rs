@@ -49,14 +49,6 @@ fn with_expression(filter: &Json, expression: Json) -> Json {
     filter.into()
 }
 
-/// The expressions that are true for a document which the update would not change.
-fn has_new_values(update: &Json) -> Vec<Json> {
-    let of = |operator: &str| update[operator].as_object().cloned().unwrap_or_default();
-    let equal = of("$set").into_iter().map(|(path, value)| json!({"$eq": [format!("${path}"), {"$literal": value}]}));
-    let missing = of("$unset").into_iter().map(|(path, _)| json!({"$eq": [{"$type": format!("${path}")}, "missing"]}));
-    equal.chain(missing).collect()
-}
-
 impl DirectScan {
     pub fn new(layout: Rc<Layout>, plan: &ScanPlan, write: &DirectWrite, is_of_other_user: bool) -> Result<Self> {
         let scan = CollectionScan::new(layout, plan, &plan.columns, is_of_other_user)?;
@@ -79,7 +71,7 @@ impl Scan for DirectScan {
         find::check(&namespace)?;
         let update = self.update(&operands)?;
         let Some(Request { filter, options }) = self.scan.request(&operands, limit)? else { return Ok(()) };
-        let mut expressions: Vec<Json> = unproven(&self.scan)?.into_iter().filter_map(fits).collect();
+        let expressions: Vec<Json> = unproven(&self.scan)?.into_iter().filter_map(fits).collect();
         if !expressions.is_empty() {
             let misfits = with_expression(&filter, json!({"$not": [{"$and": expressions}]}));
             self.scan.find(&Request { filter: misfits, options })?;
@@ -89,32 +81,20 @@ impl Scan for DirectScan {
                 }
             }
         }
-        let shared = shared(&namespace)?;
-        let write = |expressions: &[Json], locks| {
-            let filter = match expressions {
-                [] => filter.clone(),
-                expressions => with_expression(&filter, json!({"$and": expressions})),
-            };
-            DocumentWrite {
-                filter: Specification::Value(&filter),
-                update: update.as_ref().map(|update| (Specification::Value(update), Style::Operators)),
-                many: true,
-                locks,
-                shared,
-                ..DocumentWrite::default()
-            }
-            .run(&namespace)
+        let filter = match &*expressions {
+            [] => filter,
+            expressions => with_expression(&filter, json!({"$and": expressions})),
         };
-        let result = write(&expressions, false)?;
-        self.written = result.matched;
-        if let Some(update) = &update
-            && result.matched > result.modified
-        {
-            // As in SQL, documents that already have the new values are locked, too. The added conditions exclude all others: a
-            // document that matches only since the first request must not be updated.
-            expressions.extend(has_new_values(update));
-            write(&expressions, true)?;
-        }
+        let write = DocumentWrite {
+            filter: Specification::Value(&filter),
+            update: update.as_ref().map(|update| (Specification::Value(update), Style::Operators)),
+            many: true,
+            // As in SQL, a row that has the new values already is locked, too. So if another transaction changes it meanwhile, it is updated.
+            locks: update.is_some(),
+            shared: shared(&namespace)?,
+            ..DocumentWrite::default()
+        };
+        self.written = write.run(&namespace)?.matched;
         Ok(())
     }
 

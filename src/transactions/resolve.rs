@@ -80,8 +80,11 @@ fn resolve(shard: &Shard) -> Result<u64> {
             && let Some(change) = coordinator.change(gid)
             && is_left_to(change)?
         {
-            let why = format!("it is a part of the change of layout {change}, whose outcome is not known here");
-            log_once(shard, gid, &why);
+            // Recovery ends its own in a moment.
+            if matches!(origin, Origin::Other) {
+                let why = format!("it is a part of the change of layout {change}, whose outcome is not known here");
+                log_once(shard, gid, &why);
+            }
             continue;
         }
         if !commits && matches!(origin, Origin::Other) {

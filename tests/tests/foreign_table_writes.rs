@@ -393,6 +393,36 @@ fn an_update_that_locks_rows_changes_no_newer_ones() {
     assert_eq!(one::<i32>(&mut other, "SELECT n FROM rows WHERE _id = 3"), 70);
 }
 
+/// Rows that have the new values when an UPDATE begins, and are changed by a transaction that it waits for, are updated as those of a plain table are.
+#[test]
+fn an_update_waits_for_changes_of_rows_that_have_the_new_values() {
+    let cluster = Cluster::spread(NS);
+    let router = &cluster.router;
+    router.psql(
+        "SELECT docshard.insert_many('test.rows', ARRAY['{\"_id\": 1, \"k\": 150, \"n\": 100}', '{\"_id\": 2, \"k\": 151, \"n\": 100}', \
+         '{\"_id\": 3, \"k\": 152}']::jsonb[]); \
+         CREATE FOREIGN TABLE rows (_id int, k int, n int) SERVER docshard OPTIONS (namespace 'test.rows')",
+    );
+    for (first, second, count, values) in [
+        ("UPDATE rows SET n = 101 WHERE _id = 1", "UPDATE rows SET n = 100 WHERE _id = 1", 1, "100, 100"),
+        ("UPDATE rows SET n = 101 WHERE _id = 1", "UPDATE rows SET n = 100 WHERE n = 100", 1, "101, 100"),
+        ("UPDATE rows SET n = 5 WHERE _id = 3", "UPDATE rows SET n = NULL WHERE _id = 3", 1, "100, 100"),
+        ("DELETE FROM rows WHERE _id = 2", "UPDATE rows SET n = 100 WHERE _id < 3", 1, "100"),
+    ] {
+        router
+            .psql("DELETE FROM rows; INSERT INTO rows (_id, k, n) VALUES (1, 150, 100), (2, 151, 100), (3, 152, NULL)");
+        let (mut holder, mut writer) = (router.client(), router.client());
+        holder.batch_execute(&format!("BEGIN; {first}")).unwrap();
+        let running = std::thread::spawn(move || writer.execute(second, &[]));
+        let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype IN ('transactionid', 'tuple')";
+        wait_until("the update waits", Duration::from_secs(60), || cluster.shards[0].value::<i64>(waits) > 0);
+        holder.batch_execute("COMMIT").unwrap();
+        assert_eq!(running.join().unwrap().unwrap(), count, "{first}; {second}");
+        let seen = "SELECT string_agg(n::text, ', ' ORDER BY _id) FROM rows";
+        assert_eq!(one::<String>(&mut holder, seen), values, "{first}; {second}");
+    }
+}
+
 /// As in a plain table, an UPDATE locks a row that has the new value already: another session waits, or notices that the row has changed.
 #[test]
 fn an_update_that_changes_nothing_locks_its_rows() {

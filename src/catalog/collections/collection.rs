@@ -41,6 +41,16 @@ pub fn create(name: &str, options: Options<'_>) -> Result<()> {
     create_unsharded(name, options)
 }
 
+/// True if there is a collection of this name with exactly these options.
+pub fn exists_with(name: &str, options: Options<'_>) -> Result<bool> {
+    let Some(collection) = cache::find(name)? else { return Ok(false) };
+    let has_collation = collection.collation.as_ref().map(|collator| collator.definition())
+        == options.collation.map(Collator::definition);
+    let has_validation =
+        collection.validation.as_ref().map(|known| &known.options) == options.validation.map(|given| &given.options);
+    Ok(has_collation && has_validation)
+}
+
 /// Checks that the current user may create a collection by a write to it.
 /// Errors: `Unauthorized`.
 pub fn check_may_create_implicitly(name: &str) -> Result<()> {

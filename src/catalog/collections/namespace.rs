@@ -4,7 +4,7 @@ use crate::pg::error::{Error, Result};
 use docshard_core::error::{Kind, error};
 
 /// The longest namespace, in bytes: MongoDB's limit.
-const MAX_NAMESPACE: usize = 255;
+pub const MAX_NAMESPACE: usize = 255;
 /// The longest database name, in bytes: MongoDB's limit.
 const MAX_DATABASE: usize = 63;
 

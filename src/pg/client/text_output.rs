@@ -17,6 +17,9 @@ type Receive = unsafe extern "C-unwind" fn(*mut pg_sys::TupleTableSlot, *mut pg_
 /// The bytes of a row's message before the text: the number of columns (2 bytes) and the length of the first one (4 bytes).
 const HEADING: usize = 6;
 
+/// PostgreSQL's limit of a text, in bytes (`MaxAllocSize`). Its own receiver reports the error for a longer one.
+const MAX_TEXT: usize = 0x3fff_ffff;
+
 /// The capacity of the largest buffer that is kept for the next row, in bytes.
 const MAX_KEPT: usize = 1 << 20;
 
@@ -175,9 +178,12 @@ fn encode(row: &mut Vec<u8>) {
     }
 }
 
-/// Completes the heading and sends the message; false if it is too long for one message.
+/// Completes the heading and sends the message; false if its text is too long for a text of PostgreSQL.
 fn finish(row: &mut [u8]) -> bool {
     let (Ok(text), Ok(all)) = (i32::try_from(row.len() - HEADING), c_int::try_from(row.len())) else { return false };
+    if row.len() > MAX_TEXT {
+        return false;
+    }
     row[2..HEADING].copy_from_slice(&text.to_be_bytes());
     let mut message = pg_sys::StringInfoData {
         data: row.as_mut_ptr().cast(),
