@@ -29,7 +29,9 @@ SELECT run('errors', '{"find": "c", "tailable": true}');
 SELECT run('errors', '{"getMore": 1, "collection": "c"}') - 'hint';
 
 -- Objects that do not exist, or exist already.
-SELECT run('errors', '{"create": "c"}'), run('errors', '{"create": "c"}'), run('errors', '{"create": "d", "capped": true, "size": 100}');
+-- As in MongoDB, it is no error to create a collection again with the same options.
+SELECT run('errors', '{"create": "c"}'), run('errors', '{"create": "c"}'), run('errors', '{"create": "c", "validator": {"a": 1}}');
+SELECT run('errors', '{"create": "d", "capped": true, "size": 100}');
 SELECT run('errors', '{"find": "c", "hint": "none"}'), run('errors', '{"find": "c", "hint": "_id_"}');
 SELECT run('errors', '{"drop": "none"}'), run('errors', '{"listIndexes": "none"}'), run('errors', '{"dropIndexes": "c", "index": "none"}');
 SELECT run('admin', '{"shardCollection": "errors.c", "key": {"a": 5}}') - 'errmsg';
