@@ -4,10 +4,10 @@
 //!   intervals double up to a minute; changes that may give a worker work, such as `add_shard`, wake the launcher. The launcher also starts
 //!   the process that runs the gateway, if the server is configured to have one.
 //! * A *worker* stays while its database is a router with other shards; has documents, numbered writes or sampled
-//! statements that expire; has unfinished moves, changes of layout, transactions or index builds; or samples
-//! statements. It starts the database's *keeper*, whose locks show that this database is its cluster's router; then it
-//! advances each shard's counter, resolves transactions, recovers migrations, deletes expired documents and balances.
-//! It ends for DROP DATABASE.
+//!   statements that expire; has unfinished moves, changes of layout, transactions or index builds; or samples
+//!   statements. It starts the database's *keeper*, whose locks show that this database is its cluster's router; then it
+//!   advances each shard's counter, resolves transactions, recovers migrations, deletes expired documents and balances.
+//!   It ends for DROP DATABASE.
 //!
 //! INVARIANT: a database has at most one worker, by the session lock `Tag::Worker(1)`. A worker survives every error; after
 //! SIGTERM or a crash the launcher starts it again.

@@ -2,7 +2,7 @@
 
 use crate::{
     NS, PATIENCE, adopt, cluster, count, end_prepared, insert, orphans, prepared, recover, take_over,
-    take_over_with_faults, there,
+    take_over_with_faults,
 };
 use docshard_tests::moving::move_chunk;
 use docshard_tests::{Cluster, Fault, Installation, Node, wait_until};
@@ -362,7 +362,9 @@ fn the_removal_of_a_lost_shard_asks_for_each_change() {
     let moved = "SELECT docshard.move_collection('test.other', 'shard1')".to_owned();
     let second = begin_change(&cluster, moved, "reshard.verified");
     cluster.router.crash();
-    [first, second].map(|changing| drop(changing.join()));
+    for changing in [first, second] {
+        drop(changing.join());
+    }
     cluster.router.clear_faults();
     cluster.shards[0].stop();
     cluster.router.start();
