@@ -430,6 +430,36 @@ fn a_restored_donor_does_not_complete_a_change_of_layout() {
     assert_eq!(cluster.shards[1].value::<i64>("SELECT count(*) FROM docshard_data.c2"), 3);
 }
 
+/// A shard that was a donor and a recipient was restored from before the collection, and the router only restarted: that it has neither table shows
+/// nothing. What the other shard has prepared is rolled back, so that its documents stay.
+#[test]
+fn a_restored_shard_of_both_layouts_shows_no_decision() {
+    let mut cluster = cluster(2);
+    cluster.router.psql("SELECT docshard.set_setting('shard_count_interval_ms', '60000')");
+    cluster.router.psql("SELECT docshard.remove_shard('local')");
+    let backup = cluster.shards[0].backup();
+    cluster.router.psql(
+        "SELECT docshard.enable_sharding('other', 'shard0'), docshard.shard_collection('other.things', '{\"k\": 1}')",
+    );
+    cluster.router.psql(
+        "SELECT docshard.insert_many('other.things', array_agg(jsonb_build_object('_id', k, 'k', k))) FROM generate_series(1, 6) k",
+    );
+    cluster.router.psql("SELECT docshard.split_at('other.things', '{\"k\": 4}')");
+    cluster.router.psql("SELECT docshard.move_chunk('other.things', '{\"k\": 4}', 'shard1')");
+    let reshard = "SELECT docshard.reshard_collection('other.things', '{\"_id\": \"hashed\"}')".to_owned();
+    crash_in_a_decision_of(&mut cluster, reshard, |_| ());
+    cluster.shards[0].restore(backup);
+    cluster.router.start();
+    wait_until("the change is aborted", PATIENCE, || {
+        recover(&cluster);
+        cluster.router.value::<String>("SELECT outcome FROM docshard_catalog.resharding") == "aborted"
+    });
+    assert_eq!(prepared(&cluster.shards[1]), 0);
+    adopt(&cluster, "shard0").expect("it is adopted");
+    await_completion(&cluster);
+    assert_eq!(cluster.router.value::<i64>("SELECT docshard.count_documents('other.things')"), 3);
+}
+
 /// As before, with one donor: the missing table alone does not show a decision. What an administrator confirms is what recovery has asked.
 #[test]
 fn a_restored_donor_of_a_collection_on_one_shard_does_not_complete_a_change_of_layout() {
