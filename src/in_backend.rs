@@ -99,7 +99,7 @@ mod tests {
         for number in ["1e300", "-1.25e-300", "123456789012345678901234567890.5", "1e-16383", "1e131071"] {
             check(&format!("{{\"n\": {number}}}"));
         }
-        // PostgreSQL prints documents that are nested more deeply than docshard allows.
+        // docshard's printer leaves documents that are nested more deeply than it allows to PostgreSQL.
         assert_eq!(printed(&stored(&format!("{}{}", "[".repeat(1000), "]".repeat(1000)))), None);
     }
 
@@ -178,7 +178,8 @@ mod tests {
         assert!(EstimateSizes::decode(&[row(&[None, None, None])]).is_err());
     }
 
-    /// The statements on a shard's tables return the columns that are declared, and name a malformed answer as calls do.
+    /// The statements on a shard's tables return the columns that are declared. As with calls, the error for a malformed answer names the
+    /// statement.
     #[pg_test]
     fn declared_statements_return_their_columns() {
         use crate::shard::here::call;

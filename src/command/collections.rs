@@ -327,8 +327,7 @@ pub fn rename(request: &Request<'_>) -> Result<Reply> {
         if namespace.len() > namespace::MAX_NAMESPACE || namespace.contains('$') {
             bail!(Kind::IllegalOperation, "a collection cannot be renamed from or to '{namespace}'");
         }
-        let is_system = namespace.split_once('.').is_some_and(|(_, name)| name.starts_with("system."));
-        if is_system || namespace.starts_with("local.oplog.") {
+        if namespace::is_system(namespace) || namespace.starts_with("local.oplog.") {
             bail!(Kind::IllegalOperation, "{namespace} is a collection of the system");
         }
     }

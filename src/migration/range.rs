@@ -75,7 +75,8 @@ fn bounds(request: &RangeRequest) -> Result<(Collection, Vec<u8>, Vec<u8>)> {
     Ok((collection, min, max))
 }
 
-/// Returns the upper bound of a range that begins at `min` and has about the size of a chunk.
+/// Returns the upper bound of a range that begins at `min` and has at most about the size of a chunk. The range ends no later than the chunk in
+/// which it begins.
 fn end_from(collection: &Collection, min: &[u8]) -> Result<Vec<u8>> {
     let Some(chunk) = collection.chunks.iter().rev().find(|chunk| chunk.min.as_slice() <= min) else {
         return Ok(collection.key.max_bound());
@@ -84,7 +85,8 @@ fn end_from(collection: &Collection, min: &[u8]) -> Result<Vec<u8>> {
     Ok(cuts(collection, &part)?.first().cloned().unwrap_or(part.max))
 }
 
-/// Returns the lower bound of a range that ends at `max` and has about the size of a chunk.
+/// Returns the lower bound of a range that ends at `max` and has at most about the size of a chunk. The range begins no earlier than the chunk in
+/// which it ends.
 fn start_below(collection: &Collection, max: &[u8]) -> Result<Vec<u8>> {
     let Some(chunk) = collection.chunks.iter().rev().find(|chunk| chunk.min.as_slice() < max) else {
         return Ok(collection.key.min_bound());

@@ -111,30 +111,20 @@ pub fn modify(ns: &str, options: &Arguments<'_>) -> Result<Json> {
         bail!(Kind::NotImplemented, "the option '{}' is not supported by docshard", field.name);
     }
     let (view_on, stages) = (options.text("viewOn"), stages(options)?);
-    if let Some(index) = options.get("index") {
-        if is_view {
-            bail!(Kind::InvalidOptions, "the option 'index' is not supported on a view");
-        }
-        if view_on.is_some() || stages.is_some() {
-            bail!(Kind::InvalidOptions, "{ns} is not a view: viewOn and pipeline are for views");
-        }
-        let validating = given_validation(options);
-        if !validating.is_empty() {
-            validation::change(ns, validating)?;
-        }
-        return modify_index(ns, index);
-    }
-    let validating = given_validation(options);
-    if !validating.is_empty() {
-        if view_on.is_some() || stages.is_some() {
-            bail!(Kind::InvalidOptions, "{ns} is not a view: viewOn and pipeline are for views");
-        }
-        validation::change(ns, validating)?;
+    let (index, validating) = (options.get("index"), given_validation(options));
+    if index.is_some() && is_view {
+        bail!(Kind::InvalidOptions, "the option 'index' is not supported on a view");
     }
     if view_on.is_some() || stages.is_some() {
+        if index.is_some() || !validating.is_empty() {
+            bail!(Kind::InvalidOptions, "{ns} is not a view: viewOn and pipeline are for views");
+        }
         views::modify(ns, view_on, stages.as_deref())?;
     }
-    Ok(json!({"ok": 1}))
+    if !validating.is_empty() {
+        validation::change(ns, validating)?;
+    }
+    index.map_or(Ok(json!({"ok": 1})), |index| modify_index(ns, index))
 }
 
 pub fn shard(ns: &str, key: &Json, options: &Arguments<'_>) -> Result<Json> {

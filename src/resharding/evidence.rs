@@ -68,8 +68,11 @@ impl Evidence {
         self.copies > 0 || self.is_own_alone
     }
 
-    /// True if a lost shard may have been the only one that showed the decision, and what is left of the copy may have the only documents: no
-    /// other donor still has its table, or one does, but the copy is complete and also has the documents of a donor that is lost.
+    /// True if only a lost shard may have shown the decision, so that an administrator must decide. A part of the copy must be left. Besides,
+    /// one of these must hold, because then that part may have the only documents:
+    ///
+    /// * No donor that answers has its table.
+    /// * A donor is lost, and a transaction that decides the change is prepared: then the copy is complete, and has that donor's documents.
     pub(super) fn is_open_without(&self, lost: &[ShardId]) -> bool {
         let has_table = !self.held_tables.is_empty() || self.remote_with_table().next().is_some();
         !lost.is_empty() && self.has_copy() && (!has_table || self.is_donor_lost && !self.held.is_empty())
@@ -109,8 +112,7 @@ impl Evidence {
     pub(super) fn question(&self, row: &Resharding) -> Option<Error> {
         let mut doubts = Vec::new();
         if !self.without_copy.is_empty() {
-            let names: Vec<&str> = self.without_copy.iter().map(|shard| shard.name.as_str()).collect();
-            doubts.push(format!("shards {} lack documents of the copy", names.join(", ")));
+            doubts.push(format!("shards {} lack documents of the copy", names(&self.without_copy)));
         }
         if self.is_own_doubtful {
             doubts.push("the last documents of the router's own part may be missing".to_owned());
@@ -125,8 +127,8 @@ impl Evidence {
         } else {
             // Shards at an older version may have lost commits, and documents with them.
             if !self.older.is_empty() {
-                let names: Vec<&str> = self.older.iter().map(|shard| shard.name.as_str()).collect();
-                doubts.push(format!("shards {} have an older version of it, and may lack documents", names.join(", ")));
+                let older = names(&self.older);
+                doubts.push(format!("shards {older} have an older version of it, and may lack documents"));
             }
             let with_table: Vec<&str> = self.remote_with_table().collect();
             if !with_table.is_empty() {
@@ -164,6 +166,10 @@ impl Evidence {
             (newer, _) => format!("shards {} have the new layout", newer.join(", ")),
         }
     }
+}
+
+fn names(shards: &[Rc<Shard>]) -> String {
+    shards.iter().map(|shard| shard.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 /// Locks the copy's row, and asks all donors and recipients; None if there is no copy.

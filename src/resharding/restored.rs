@@ -49,10 +49,13 @@ pub(super) enum Confirmed<'a> {
 /// Ends the prepared transactions of a change's decision that the former server has left at shards, if the shards show whether it was decided.
 /// Runs in a transaction.
 ///
-/// INVARIANT: all of them end alike, also if this is interrupted. They are committed if a shard shows the decision, and then it shows it the next
-/// time, too. They are rolled back if all shards have answered and none shows it; nobody else can commit one meanwhile, as this router holds the
-/// locks of these shards, and the sessions of the former server that may commit them have ended. Those of a router with another epoch are
-/// not rolled back: an administrator may commit them.
+/// INVARIANT: all of them end alike, also if this function is interrupted and called again, because it finds the same evidence then:
+///
+/// * If a shard shows the decision, they are committed. A commit adds to the evidence.
+/// * If all shards have answered and none shows the decision, they are rolled back. Nobody else commits one meanwhile: this router holds the
+///   locks of these shards, and the sessions of the former server that could commit have ended.
+///
+/// Those of a router with another epoch are not rolled back, because an administrator may commit them.
 ///
 /// INVARIANT: a commit drops the donor's table, so they are left if completing the change is a question to an administrator.
 pub(super) fn end_prepared(row: &Resharding) -> Result<()> {

@@ -144,7 +144,7 @@ fn check_answer(open: &[Resharding], answer: Option<&Answer>) -> Result<()> {
         }
         Some(Answer::Each(each)) => match each.keys().find(|name| !names.contains(&name.as_str())) {
             Some(other) => {
-                bail!(Kind::BadValue, "completeChanges has an answer for {other}, of which no change may be decided")
+                bail!(Kind::BadValue, "completeChanges names {other}, which has no change of layout to decide")
             }
             None => Ok(()),
         },

@@ -32,7 +32,7 @@ use docshard_core::values::key::KeyPattern;
 
 /// The largest size of a part, and of a packed value, in bytes, apart from its last document. A part may have grown
 /// since the division, for example by later documents in free space between its own. It is then packed into several
-/// values, of which donor and recipient have only one in memory at a time.
+/// values, so that donor and recipient need memory for one value at a time.
 const MAX_BYTES: usize = 8 << 20;
 
 /// The largest number of pages of a part by places. New documents may fill the free space of a part's pages before the part is read: this

@@ -15,8 +15,8 @@ use docshard_core::sql::param::Param;
 /// `oldestSyncWait` is in seconds. PostgreSQL does not record when a commit began to wait for its synchronous standby, so it counts from
 /// the start of the statement that commits.
 ///
-/// `guard` names triggers and event triggers that are not enabled as they must be; `forms` names functions whose two forms have different
-/// privileges.
+/// `guard` names triggers and event triggers that are not enabled as they must be; `forms` names functions with two overloads, one of them with
+/// arguments of type `any_json`, that have different privileges.
 pub fn of_this_node() -> Result<String> {
     // The timeline is that of the insert position: after a promotion the last checkpoint still has the old one.
     let rows = spi::query(

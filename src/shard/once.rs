@@ -13,8 +13,8 @@
 //! session, not only rows whose home is in the range ([`after`], [`load`]). If the session has written with another
 //! home since, there is no row for the earlier write, but the higher number refuses its repetition. Knowledge about a
 //! session only grows: of two rows the one with the higher number counts; of two with the same number, the one with the
-//! result. Each row is a fact that a transaction has committed, whoever owns the key, so rows may be copied at any
-//! time, also by a move that is aborted. Splits and merges change no owner. A row is deleted half an hour after its
+//! result. A row says what a committed transaction has written, and stays true when the key gets another owner. So rows
+//! may be copied at any time, also by a move that is aborted. Splits and merges change no owner. A row is deleted half an hour after its
 //! write, the session's last one, so no earlier write is forgotten sooner; a received row keeps the time of its write.
 //! Only roles with more than [`MAX_ROWS`] rows lose the oldest ones earlier.
 //!

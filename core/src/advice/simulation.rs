@@ -12,9 +12,9 @@ use crate::error::Result;
 use crate::values::key::KeyPattern;
 use crate::values::key::encode::split_first;
 
-/// One in this number of a sample's documents, the newest ones, count as inserts.
+/// The newest documents of a sample count as inserts: one in this number.
 const NEWEST: usize = 50;
-/// The smallest and the largest number of inserts.
+/// The smallest and the largest number of inserts. At most half of the sample counts as inserts, also if that is less.
 const INSERTS: (usize, usize) = (20, 1000);
 /// The bytes that entries fill in a page of an index: the rest is left free.
 const PAGE_BYTES: f64 = 8192.0 * 0.9;
@@ -42,9 +42,9 @@ pub struct Replay {
     pub updates: usize,
     /// those that could change the shard key
     pub key_updates: usize,
-    /// writes of one document whose filter does not have the shard key
+    /// writes of one document whose filter does not determine one value of the shard key
     pub single_without_key: usize,
-    /// writes of many documents whose filter does not have the shard key
+    /// writes of many documents whose filter does not determine one value of the shard key
     pub many_without_key: usize,
 }
 
@@ -114,7 +114,7 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// Simulates a key on a sample, which has a document.
+    /// Simulates a key on a sample, which must not be empty.
     ///
     /// # Errors
     /// `ShardKeyNotFound` for a document that cannot have the key.
@@ -198,8 +198,8 @@ fn excess(share: f64, even: f64) -> f64 {
 /// Estimates an index on the key in a collection of `total` documents: the number of pages that 1,000 inserts change, the number of all
 /// pages, and the part of the index where new documents go.
 ///
-/// Inserts above all older keys fill one page after the other. Others are taken to be spread evenly over the part of the index that has the
-/// middle nine tenths of them.
+/// Inserts above all older keys fill one page after the other. Others are taken to be spread evenly over a part of the index, whose length is
+/// that of the middle nine tenths of them, divided by 0.9.
 fn pages(older: &[Vec<u8>], newest: &[Vec<u8>], total: f64) -> (f64, f64, f64) {
     let bytes: usize = older.iter().map(Vec::len).sum();
     let entry = bytes as f64 / older.len().max(1) as f64 + ENTRY_BYTES;

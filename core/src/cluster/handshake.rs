@@ -41,8 +41,9 @@ fn is_since(version: &str, release: [u32; 3]) -> bool {
     numbers.is_some_and(|numbers| numbers.len() == 3 && numbers[..] >= release[..])
 }
 
-/// How many times a statement is retried after a shard has refused the handshake because it is ahead. A few retries suffice,
-/// since the worker advances a counter at most once a second.
+/// How many times a statement, or the opening of a session, is retried after a shard has refused the handshake because the shard's
+/// position is newer than the one that the router has sent. A few retries suffice, since the worker advances a counter at most once a
+/// second.
 pub const REFUSED_AHEAD: u32 = 3;
 
 /// A shard of a cluster. The router's own database is the shard [`LOCAL`].
@@ -176,7 +177,7 @@ pub struct Hello {
 pub struct NodeState {
     /// which shard it is
     pub member: Member,
-    /// the highest epoch of a router that has advanced its counter
+    /// the epoch of the router that the shard belongs to; a take-over raises it
     pub epoch: i64,
     /// its position
     pub position: Position,
@@ -214,8 +215,8 @@ impl NodeState {
     /// Compares the shard's position with the one in the catalog.
     ///
     /// # Errors
-    /// `HostUnreachable` for an impossible position and for a shard that is behind; `NotWritablePrimary` for writes if the
-    /// catalog is behind.
+    /// `HostUnreachable` for an impossible position, and for a shard that is behind (after a promotion only if `refuse_lost_writes`);
+    /// `NotWritablePrimary` for writes if the catalog is behind.
     pub fn compare(&self, known: Position, refuse_lost_writes: bool, writes: bool) -> Result<()> {
         let Self { member, position, .. } = self;
         let accept = format!(
@@ -267,7 +268,8 @@ pub struct Welcome {
 }
 
 impl Hello {
-    /// Checks a shard's answer; true if the shard is neither behind nor ahead.
+    /// Checks a shard's answer; true if the shard is not behind, and ahead by no more than a counter that may be in flight, or if positions
+    /// are not compared.
     ///
     /// # Errors
     /// `HostUnreachable` for an invalid reply, such as one to a handshake that the shard should have refused.
@@ -556,7 +558,7 @@ mod tests {
             let error = donor.require(&Donor { running: other, ..donor.clone() }).expect_err("another database");
             assert!(error.message.contains("another one"), "{error:?}");
         }
-        // Nodes of older versions compare the names of the shards, so they also refuse a different shard.
+        // Nodes of older versions compare the text, so they also refuse another run of the same server.
         let other = Donor { running: Some(Running { started: 7, ..running }), ..donor.clone() };
         assert_ne!(donor.to_string(), other.to_string());
     }

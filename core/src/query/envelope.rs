@@ -71,7 +71,8 @@ impl Environment {
         let given = Self::to_json(collation, variables, None);
         let environment =
             Self::offered(Offer { session, uses_now: AtomicBool::new(false), roles: OnceLock::new(), given })?;
-        // A random value is the same in all parts of the statement, and on all shards.
+        // `within` replaces the expressions by their values, so that a random value is the same in all parts of the statement and on all
+        // shards.
         if variables.is_some_and(is_random) { environment.within() } else { Ok(environment) }
     }
 

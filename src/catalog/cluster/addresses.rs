@@ -193,7 +193,8 @@ fn lock_visibly(take: impl FnOnce(i64) -> Result<()>) -> Result<i64> {
 /// A session at a shard with an open transaction that has changed the address.
 type Told = (Rc<Shard>, Session);
 
-/// Sets the new address on all other shards, each of which checks that it reaches the lock. The transactions stay open.
+/// Begins a transaction at each other shard, which sets the new address there and checks that the address leads to the database with the lock
+/// `key`. Returns the sessions, whose transactions the caller ends, and the shards that cannot be reached.
 fn tell_others(id: i32, server: &str, given: &Keywords, key: i64) -> Result<(Vec<Told>, Pending)> {
     let (mut told, mut pending) = (Vec::new(), Vec::new());
     for (other, oid) in cache::remote_shards()?.into_iter().filter(|(other, _)| other.id != id) {

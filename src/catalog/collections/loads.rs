@@ -7,7 +7,7 @@ use docshard_core::cluster::load::{Access, ChunkLoad, by_chunk};
 use docshard_core::routing::protocol::measure::{SampledAccess, SampledAccesses};
 use std::collections::HashMap;
 
-/// The most samples that all shards together return, unless there are so many shards that each one's minimum of 500 exceeds this.
+/// The most samples that are read from all shards together. It is exceeded only with more than 800 shards: each may return 500.
 const MOST: usize = 400_000;
 /// The most samples that a shard has.
 const MOST_OF_SHARD: usize = 8192;

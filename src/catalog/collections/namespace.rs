@@ -59,11 +59,15 @@ pub fn split(namespace: &str) -> Result<(&str, &str)> {
     split_with(namespace, None)
 }
 
+/// True for the name of a collection of the system.
+pub fn is_system(namespace: &str) -> bool {
+    namespace.split_once('.').is_some_and(|(_, name)| name.starts_with("system."))
+}
+
 /// Like [`split`], for operations that no internal collection allows.
 /// Errors: `IllegalOperation` for a collection of an internal database, and a system collection.
 pub fn split_of_users(namespace: &str) -> Result<(&str, &str)> {
-    let is_system = namespace.split_once('.').is_some_and(|(_, name)| name.starts_with("system."));
-    let parts = if is_system { None } else { Some(split(namespace)?) };
+    let parts = if is_system(namespace) { None } else { Some(split(namespace)?) };
     parts
         .filter(|(database, _)| !is_internal(database))
         .ok_or_else(|| error!(Kind::IllegalOperation, "{namespace} is an internal collection"))

@@ -13,7 +13,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The room for messages, in bytes.
 const BYTES: usize = 256 << 10;
-/// The largest number of keys whose interval has not ended. While there are so many, messages of other keys are not sent.
+/// The number of keys that can wait at the same time until their next message may be sent. While so many wait, no message of another key is
+/// sent.
 const KEYS: usize = 128;
 /// The database's OID and the length of the text, before each message.
 const HEADER: usize = 8;

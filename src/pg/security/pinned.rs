@@ -16,7 +16,7 @@ const BYTEA_OUTPUT_HEX: c_int = 1;
 struct Setting {
     name: &'static CStr,
     value: &'static CStr,
-    /// true if the setting has the value already
+    /// true if the setting has this value already, or one with the same effect
     is_set: fn() -> bool,
 }
 
@@ -35,7 +35,7 @@ const GIN_LIMIT: Setting = Setting {
     is_set: || unsafe { pg_sys::GinFuzzySearchLimit } == 0,
 };
 
-/// PostgreSQL's error for a duplicate key prints the key, which `catalog::duplicate` parses.
+/// PostgreSQL's error for a duplicate key prints the key as bytea, which `catalog::collections::duplicate` parses as hexadecimal.
 const BYTEA_OUTPUT: Setting = Setting {
     name: c"bytea_output",
     value: c"hex",
@@ -70,7 +70,8 @@ impl Pinned {
         Self::of(&OF_STATEMENTS)
     }
 
-    /// For fetching further rows of a portal, which may run functions that a user has written.
+    /// For fetching further rows of a portal. No other setting is pinned, as the portal may run functions of a user, which need the user's
+    /// settings.
     pub fn of_search() -> Self {
         Self::of(&[GIN_LIMIT])
     }

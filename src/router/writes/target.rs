@@ -152,8 +152,8 @@ fn any_candidate(search: Search<'_>) -> Result<Option<WriteTarget<'_>>> {
 }
 
 /// Chooses a shard that has a matching document; None if none has. If many clients take documents that match the same filter, for
-/// example jobs, all of them find the same candidate. So after a miss the write is sent with the filter instead, to a shard that
-/// depends on the process. If another client takes the first match there, the shard goes on to the next one.
+/// example jobs, all of them find the same candidate. So after a miss, this process sends the write with the filter to one of these shards,
+/// chosen by its process id. There the write waits for the first matching document, and takes the next one if another client has taken it.
 fn any_shard(search: Search<'_>, misses: usize) -> Result<Option<WriteTarget<'_>>> {
     let plan = plan::candidate(&search)?;
     let streams = execute::rows(search.collection, &plan)?.unwrap_or_default();

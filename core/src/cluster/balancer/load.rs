@@ -5,10 +5,11 @@
 //!
 //! Moves go from the busiest shards to the least busy ones while the two differ by more than a threshold: a quarter of the mean, and at
 //! least [`LEAST_DIFFERENCE`]. A chunk *fits* if its load is at most half of the difference, and brings the recipient at most half of a
-//! threshold above the mean. For a donor and a recipient, [`choose`] takes the first of these steps that is possible:
+//! threshold above the mean, or adds at most that to a recipient that is above the mean already. For a donor and a recipient, [`choose`] takes the first of these steps that is possible:
 //!
 //! 1. The largest chunk that fits moves, if it has at least half of the load that would fit.
-//! 2. The hottest chunk that does not fit is split at the median of its accesses. This is not possible if most accesses are to one key.
+//! 2. Of the chunks that do not fit and can be split, the hottest is split at the median of its accesses. A chunk cannot be split if most
+//!    of its accesses are to one key.
 //! 3. The largest chunk that fits moves, if its load is at least a 16th of the threshold. This relieves a shard whose hottest
 //!    chunk can neither move nor be split.
 //! 4. The smallest chunk that does not fit moves, if its load is at most half of the difference.
@@ -66,7 +67,7 @@ impl Patience {
             }
         }
         let homes = || cluster.shards.iter().filter(|shard| !shard.draining);
-        // The lowest load is that of the shards whose current load is measured.
+        // Only shards whose present load is measured count for the lowest load.
         let measured = homes().filter(|shard| !shard.unavailable && !shard.settling);
         let least = measured.map(|shard| loads[&shard.id]).min().unwrap_or_default();
         let threshold = threshold(mean(loads.values(), homes().count()));

@@ -7,8 +7,8 @@ use super::targets::{Class, classes};
 use std::cmp::Reverse;
 use std::ops::Range;
 
-/// Largest number of recipients that are tried for a donor. A recipient that can take nothing from the fullest donors may still
-/// take from a later one, but trying all is slow.
+/// Largest number of recipients that are tried for a donor. A recipient that can take nothing from one donor stays in the list, as it may
+/// take from a later one. Without a limit each donor would try all such recipients again, which is slow.
 const TRIED_RECIPIENTS: usize = 8;
 /// Largest number of chunks that are tried for a shard that must give chunks away. Most chunks have one size, and a recipient
 /// without room for the largest may have room for a smaller one.

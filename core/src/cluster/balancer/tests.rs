@@ -448,7 +448,7 @@ fn tiny_neighbours_are_merged_within_shards_and_zones() {
 
 #[test]
 fn initial_chunks_are_not_merged() {
-    // An empty hashed collection, with its first documents, and loaded by a quarter.
+    // A hashed collection that is empty, that has its first documents, and whose chunks are a quarter full.
     for bytes in [0, 10_000, 32 * MB] {
         let chunks = (0..400).map(|i| chunk(i / 200 + 1, bytes)).collect();
         assert!(merge::merges(&cluster(2, chunks)).is_empty());

@@ -10,7 +10,7 @@ use crate::values::order::Strings;
 /// How a percentile between two values is computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Method {
-    /// the upper value; MongoDB's method `approximate` is computed like this, too
+    /// the least value such that at least the share `p` of all values are at or below it; MongoDB's `approximate` is computed like this, too
     #[default]
     Discrete,
     /// interpolated linearly
@@ -38,7 +38,7 @@ impl Method {
 
     fn found(self, values: &[f64], p: f64) -> Option<f64> {
         let (last, count) = (values.len().checked_sub(1)?, values.len() as f64);
-        // Both ranks are from 0 to the last, as p is from 0 to 1.
+        // Ranks are at most the last, as p is at most 1. The discrete rank of p = 0 is -1, which counts as 0.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let at = |rank: f64| (rank.max(0.0) as usize).min(last);
         match self {

@@ -49,8 +49,8 @@ impl KeyRange {
 
     /// The keys that consist of the prefix and an encoding in the range, with or without further fields.
     ///
-    /// An end of the range may lie directly after a value's encoding, among the keys that continue that encoding. It is then moved after
-    /// all of these keys, since the range contains either all of them or none.
+    /// A bound that continues a value's encoding means "after this value". Keys with further fields continue the encoding, too, and would lie on
+    /// both sides of the bound. So it is moved after all of them: an upper bound then includes them, and a lower bound excludes them.
     pub(crate) fn under(&self, prefix: &[u8]) -> Self {
         let end = |bytes: &[u8]| [prefix, after_value(bytes).as_deref().unwrap_or(bytes)].concat();
         Self { lo: end(&self.lo), hi: self.hi.as_deref().map_or_else(|| prefix_successor(prefix), |hi| Some(end(hi))) }
@@ -125,7 +125,7 @@ impl KeyRanges {
     pub fn is_all(&self) -> bool {
         matches!(self.0.as_slice(), [KeyRange { lo, hi: None }] if lo.is_empty())
     }
-    /// The keys in any of the parts. They are sorted once.
+    /// The keys in any of the parts. The ranges of all parts are sorted together, once.
     pub fn union(parts: impl IntoIterator<Item = Self>) -> Self {
         Self::new(parts.into_iter().inspect(|_| budget::step()).flat_map(|part| part.0).collect())
     }

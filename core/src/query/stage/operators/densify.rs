@@ -190,7 +190,7 @@ impl Densifying<'_> {
         }
     }
 
-    /// True if a value beyond the last document of the partition is still within the bounds.
+    /// True if a value is below the end of the bounds, or at it for `full`. False for `partition`, whose series ends with its last document.
     fn is_in_bounds(&self, position: &Position) -> bool {
         match (&self.stage.bounds, &self.extremes) {
             (Bounds::Between(_, upper), _) => position.compare(upper).is_lt(),
@@ -244,7 +244,7 @@ impl Densifying<'_> {
                 Ordering::Less if !is_bound || self.is_in_bounds(&next) => {
                     return self.make_document(next).map(|()| true);
                 }
-                // The values that follow have the type of this one.
+                // Continues from the document's value and not from the equal `next`, so that the next values have its type.
                 Ordering::Equal => self.next = Some(stage.after(&position)?),
                 _ => self.next = Some(next),
             }
