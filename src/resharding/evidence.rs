@@ -31,8 +31,6 @@ pub(super) struct Evidence {
     is_own_alone: bool,
     /// donors that have dropped the collection's table
     pub(super) without_table: Vec<String>,
-    /// a donor that is also a recipient has neither table: it was restored from before the collection, or both were dropped later
-    pub(super) has_lost_both: bool,
     /// donors that have the collection's table; the router's own database counts as one of them
     with_table: Vec<String>,
     /// donors and recipients that do not answer
@@ -223,9 +221,6 @@ pub(super) fn gather(row: &Resharding, lost: &[ShardId]) -> Result<Option<Eviden
                     if !evidence.held.iter().any(|held| held.id == shard.id) {
                         evidence.held.push(shard);
                     }
-                }
-                Shown::Nothing if evidence.without_copy.iter().any(|other| other.id == shard.id) => {
-                    evidence.has_lost_both = true;
                 }
                 Shown::Nothing => evidence.without_table.push(shard.name.clone()),
                 Shown::Version(_) => evidence.with_table.push(shard.name.clone()),

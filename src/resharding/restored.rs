@@ -212,5 +212,5 @@ pub(super) fn check_droppable(row: &Resharding) -> Result<bool> {
             "Nothing is dropped. Restore the router to another time, or copy the documents from the shards' tables.",
         ));
     }
-    Ok(evidence.without_table.is_empty() && !evidence.has_lost_both)
+    Ok(evidence.without_table.is_empty())
 }
