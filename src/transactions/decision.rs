@@ -6,7 +6,7 @@ use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::transaction::durability;
 use crate::pg::transaction::epoch::{self, Epoch};
-use crate::pg::transaction::snapshot::ActiveSnapshot;
+use crate::pg::transaction::snapshot::{self, ActiveSnapshot};
 use crate::pg::{security::user, server};
 use crate::remote::Coordinator;
 use crate::storage::lock::{self, Mode, Tag};
@@ -50,8 +50,10 @@ impl Coordinator for Router {
         fault::point("decide.prepared")?;
         // A crash or a failover of the router must not undo a decision after a shard has committed by it.
         durability::require();
-        // A transaction that a client prepares deletes no rows: it would lock them until the client ends it.
-        let finished = if at_once { FINISHED.take() } else { Vec::new() };
+        // A transaction that a client prepares deletes no rows: it would lock them until the client ends it. Neither does one that has kept
+        // its first snapshot: if the worker has deleted a row since, that would be a serialization failure.
+        let deletes = at_once && snapshot::per_statement();
+        let finished = if deletes { FINISHED.take() } else { Vec::new() };
         let finished: Vec<&str> = finished.iter().map(String::as_str).collect();
         // This transaction may have dropped the server, by remove_shard.
         let names: Vec<String> = gids

@@ -368,6 +368,27 @@ fn at_the_decision(cluster: &mut Cluster, act: impl FnOnce(&mut Cluster, &postgr
     transfer.join().expect("the transfer does not panic")
 }
 
+/// The worker has deleted the record of the session's last decision since the transaction's snapshot.
+#[test]
+fn a_repeatable_read_commit_does_not_meet_the_records_of_earlier_ones() {
+    let cluster = cluster();
+    let mut client = cluster.router.client();
+    accounts(&mut client);
+    // The worker may be faster.
+    wait_until("the snapshot has the record", Duration::from_secs(60), || {
+        client.batch_execute("ROLLBACK").unwrap();
+        transfer(&mut client, KEYS[1], KEYS[2]).expect("a transfer over two shards");
+        client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ").unwrap();
+        client.query_one("SELECT FROM docshard_catalog.transactions LIMIT 1", &[]).is_ok()
+    });
+    all_resolved(&cluster);
+    for k in [KEYS[1], KEYS[2]] {
+        let sql = format!("SELECT docshard.update_one('{NS}', '{{\"k\": {k}}}', '{{\"$set\": {{\"seen\": true}}}}')");
+        client.batch_execute(&sql).unwrap();
+    }
+    client.batch_execute("COMMIT").expect("nobody else has written");
+}
+
 #[test]
 fn a_shard_lost_after_it_prepared_commits_when_it_is_back() {
     let mut cluster = cluster();
