@@ -76,8 +76,8 @@ pub fn remove(
     lost::check_token(&shard, token)?;
     check_lost(&shard)?;
     let gone = lost_with(&shard, others)?;
-    end_changes(&gone)?;
     let heirs = lost::heirs(shard.id)?;
+    end_changes(&gone)?;
     let namespaces = collections::on_or_moving_to(shard.id)?;
     for namespace in &namespaces {
         let locked = change::lock(namespace)?;

@@ -8,6 +8,7 @@ use crate::pg::server::foreign_server_oid;
 use crate::pg::transaction;
 use crate::remote::{RemoteRow, Session};
 use crate::shard::access::ADDRESS;
+use crate::storage::lock::{self, Tag};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::{Found, Part};
 use docshard_core::error::{Kind, error};
@@ -93,10 +94,17 @@ impl ShardSession {
     }
 
     /// Terminates the other sessions of this role on the shard whose last statement names a prepared transaction; returns how many there were.
+    /// Where PostgreSQL's `track_activities` is off, statements are not known: then all sessions count that are older than the one with which this
+    /// router holds the shard's lock, so those of a former server.
     pub fn end_users_of(&mut self, gid: &str) -> Result<i64> {
+        let is_router = lock::is_held_in_pg_locks(Tag::Router);
         let ended = self.query::<i64>(
-            "SELECT count(pg_terminate_backend(pid)) FROM pg_catalog.pg_stat_activity \
-             WHERE strpos(query, $1) > 0 AND datname = current_database() AND pid <> pg_backend_pid() AND usename = current_user",
+            &format!(
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_catalog.pg_stat_activity \
+                 WHERE datname = current_database() AND pid <> pg_backend_pid() AND usename = current_user \
+                 AND (strpos(query, $1) > 0 OR state = 'disabled' AND backend_start < (SELECT min(backend_start) \
+                 FROM pg_catalog.pg_stat_activity WHERE pid IN (SELECT pid FROM pg_catalog.pg_locks WHERE {is_router})))"
+            ),
             &[Param::Text(gid)],
         )?;
         Ok(ended.into_iter().sum())

@@ -1,8 +1,8 @@
-//! Aborts a change of layout on request.
+//! Aborts a change of layout on request. If another server may have decided it, the request answers recovery's question.
 //!
 //! INVARIANT: an abort competes with the decision by the same compare-and-set.
 
-use super::settle::settle;
+use super::settle::settle_or_deny;
 use crate::migration::abort::interrupt_coordinator;
 use crate::pg::error::{Error, Result};
 use crate::pg::server::sleep_ms;
@@ -38,7 +38,7 @@ pub(super) fn abort(id: i64) -> Result<bool> {
         let tag = Tag::Coordinator(id);
         // No process works on it: the coordinator has ended, or could not reach a shard.
         if lock::try_acquire_for_session(tag, Mode::Exclusive) {
-            let settled = settle(id);
+            let settled = settle_or_deny(id);
             lock::release_for_session(tag, Mode::Exclusive);
             if let Err(error) = settled {
                 transaction::run(|| resharding::set_error(id, &error.text_without_values()))?;

@@ -76,6 +76,13 @@ impl Evidence {
         !lost.is_empty() && self.has_copy() && (!has_table || self.is_donor_lost && !self.held.is_empty())
     }
 
+    /// True if an administrator may say that the change is not decided: no recipient shows a newer version, and a donor has its table, or a lost
+    /// shard is removed with what it had.
+    pub(super) fn is_deniable(&self, lost: &[ShardId]) -> bool {
+        let has_table = !self.held_tables.is_empty() || !self.with_table.is_empty();
+        self.newer.is_empty() && (has_table || !lost.is_empty())
+    }
+
     /// The other shards that have the former table. The router's own table proves nothing: the decision that dropped it
     /// may be lost.
     fn remote_with_table(&self) -> impl Iterator<Item = &str> {
@@ -148,12 +155,20 @@ impl Evidence {
         let (found, doubts) = (self.describe(), doubts.join(", and "));
         let error =
             error!(Kind::OperationFailed, "{} of {} may be decided: {found}, but {doubts}", row.command, row.namespace);
-        Some(error.with_hint(
-            "Nothing is dropped. If shards, or the router itself, were restored or promoted from a standby, restore them to a later time. \
-             If that cannot be done, and the former router has decided the change, docshard.commit_reshard_collection() completes it with \
-             the copy as it is, and drops the former tables, also those whose drop is prepared. If a shard of it is lost, the option \
-             completeChanges of remove_shard() decides: true does the same, false drops the copy, also if it has the only documents.",
-        ))
+        let mut hint = "Nothing is dropped. If shards, or the router itself, were restored or promoted from a standby, restore them to a later \
+            time. If that cannot be done, and the former router has decided the change, docshard.commit_reshard_collection() completes it with the \
+            copy as it is, and drops the former tables, also those whose drop is prepared."
+            .to_owned();
+        if self.is_deniable(&[]) {
+            hint.push_str(
+                " If it has not, docshard.abort_reshard_collection() keeps the former tables, and leaves those of the copy, which \
+                 docshard.list_orphaned_relations() then shows.",
+            );
+        }
+        hint.push_str(
+            " If a shard of it is lost, the option completeChanges of remove_shard() decides: true completes it, false aborts it in this way.",
+        );
+        Some(error.with_hint(hint))
     }
 
     pub(super) fn describe(&self) -> String {

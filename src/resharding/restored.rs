@@ -34,16 +34,33 @@ use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::node::ReadPrepared;
 use serde_json::json;
 
-/// How an administrator has answered the question whether a change that may be decided is completed.
+/// What an administrator answers if a change may be decided. True completes it, false aborts it.
 #[derive(Clone, Copy)]
-pub(super) enum Confirmed<'a> {
-    No,
-    /// yes, to the question with this text
-    Question(&'a str),
-    /// yes, to any question
-    Any,
-    /// it is aborted, unless a shard shows that it is decided
+pub(super) enum Answered<'a> {
+    Nothing,
+    /// an answer to the question with this text only
+    Question(&'a str, bool),
+    /// an answer to any question
+    Any(bool),
+}
+
+impl Answered<'_> {
+    fn completes(self) -> Option<bool> {
+        match self {
+            Self::Nothing => None,
+            Self::Question(_, completes) | Self::Any(completes) => Some(completes),
+        }
+    }
+}
+
+/// How a change ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Completed,
+    /// It is not decided, so the copy is not needed.
     Aborted,
+    /// An administrator says that it is not decided. As the shards do not show that, the tables of the copy stay, as orphaned relations.
+    Denied,
 }
 
 /// Ends the prepared transactions of a change's decision that the former server has left at shards, if the shards show whether it was decided.
@@ -77,30 +94,39 @@ pub(super) fn end_prepared(row: &Resharding) -> Result<()> {
 const SHOWN: &str = "the other shards show";
 const CONFIRMED: &str = "an administrator has confirmed";
 
-/// Commits or rolls back the prepared transactions of a change's decision. False, and nothing is ended, if there is none at a shard where one is
-/// assumed, or one cannot be ended now. `also_others`: also those of a router with another epoch.
-fn end_parts(row: &Resharding, evidence: &Evidence, commits: bool, also_others: bool, why: &str) -> Result<bool> {
+/// Prepared transactions of a change's decision at one shard.
+type Parts = (ShardSession, Vec<String>);
+
+/// Finds the prepared transactions of a change's decision. None if there is none at a shard where one is assumed, or one cannot be ended now.
+/// `also_others`: also those of a router with another epoch.
+fn find_parts(row: &Resharding, evidence: &Evidence, commits: bool, also_others: bool) -> Result<Option<Vec<Parts>>> {
     let coordinator = identity::coordinator()?;
     let mut parts = Vec::new();
     for shard in &evidence.held {
         if !identity::may_finish(shard.id) {
-            return Ok(false);
+            return Ok(None);
         }
         let mut session = ShardSession::open(shard, RECOVERY)?;
         let mut gids = ReadPrepared { prefixes: &[&coordinator.cluster_prefix()] }.call(&mut session)?;
         gids.retain(|gid| coordinator.change(gid) == Some(row.id));
         if gids.is_empty() {
-            return Ok(false);
+            return Ok(None);
         }
         for gid in &gids {
             let may_end = also_others || matches!(coordinator.origin(gid), Some(Origin::Own(_)));
             // A session of the former server may be committing it, and wait for a standby.
             if !may_end || !commits && session.end_users_of(gid)? > 0 {
-                return Ok(false);
+                return Ok(None);
             }
         }
         parts.push((session, gids));
     }
+    Ok(Some(parts))
+}
+
+/// Commits or rolls back what [`find_parts`] finds. False, and nothing is ended, if it finds nothing.
+fn end_parts(row: &Resharding, evidence: &Evidence, commits: bool, also_others: bool, why: &str) -> Result<bool> {
+    let Some(parts) = find_parts(row, evidence, commits, also_others)? else { return Ok(false) };
     for (mut session, gids) in parts {
         for gid in gids {
             session.end_prepared(&gid, commits)?;
@@ -119,25 +145,28 @@ fn end_parts(row: &Resharding, evidence: &Evidence, commits: bool, also_others: 
 /// # Errors
 /// `HostUnreachable` if a shard does not answer; `OperationFailed` for what an administrator must confirm; `ReshardCollectionAborted` if the
 /// change was aborted meanwhile; those of [`change::lock`].
-pub(super) fn complete(row: &Resharding, lost: &[ShardId], confirmed: Confirmed<'_>) -> Result<bool> {
+pub(super) fn complete(row: &Resharding, lost: &[ShardId], answered: Answered<'_>) -> Result<bool> {
     if row.state != State::Running || row.is_of_this_server()? {
         return Ok(false);
     }
     let Some(mut evidence) = gather(row, lost)? else { return Ok(false) };
     evidence.require_answers(row)?;
-    let completes = is_completed(row, &evidence, lost, confirmed)?;
+    let ending = ending(row, &evidence, lost, answered)?;
+    let completes = ending == Ending::Completed;
     if !evidence.held.is_empty() {
-        let is_told = !matches!(confirmed, Confirmed::No);
-        let why = if is_told && completes != matches!(confirmed, Confirmed::Aborted) { CONFIRMED } else { SHOWN };
-        // Without a lost shard, those that need no administrator are ended by `end_prepared`.
-        let may_end = completes || !lost.is_empty();
-        if !may_end || !end_parts(row, &evidence, completes, completes || is_told, why)? {
+        let why = if answered.completes() == Some(completes) { CONFIRMED } else { SHOWN };
+        if !may_end_parts(ending, lost)
+            || !end_parts(row, &evidence, completes, completes || answered.completes().is_some(), why)?
+        {
             return evidence.require_ended().map(|()| false);
         }
         let Some(now) = gather(row, lost)? else { return Ok(false) };
         now.require_answers(row)?;
         now.require_ended()?;
         evidence = now;
+    }
+    if ending == Ending::Denied {
+        layout::forget_copy(row.copy_id, &row.copy, false)?;
     }
     if !completes {
         return Ok(false);
@@ -162,27 +191,48 @@ pub(super) fn complete(row: &Resharding, lost: &[ShardId], confirmed: Confirmed<
     Ok(true)
 }
 
-/// Finds out whether [`complete`] would be refused, without a change anywhere: the question, if it is not confirmed; an error if a shard does not
-/// answer.
-pub(super) fn check(row: &Resharding, lost: &[ShardId], confirmed: Confirmed<'_>) -> Result<()> {
-    let Some(evidence) = gather(row, lost)? else { return Ok(()) };
-    evidence.require_answers(row)?;
-    is_completed(row, &evidence, lost, confirmed).map(drop)
+/// Without a lost shard, the parts that need no administrator are ended by [`end_prepared`].
+fn may_end_parts(ending: Ending, lost: &[ShardId]) -> bool {
+    ending != Ending::Aborted || !lost.is_empty()
 }
 
-/// True if a change is completed, false if it is aborted; an error if an administrator has not confirmed what must be confirmed.
-fn is_completed(row: &Resharding, evidence: &Evidence, lost: &[ShardId], confirmed: Confirmed<'_>) -> Result<bool> {
-    let is_aborted = !evidence.is_open_without(lost) || matches!(confirmed, Confirmed::Aborted);
-    if !evidence.shows_decision() && is_aborted {
-        return Ok(false);
+/// Finds out whether [`complete`] would be refused, without a change anywhere: the question, if it is not answered; an error if a shard does not
+/// answer, or a prepared transaction cannot be ended now.
+pub(super) fn check(row: &Resharding, lost: &[ShardId], answered: Answered<'_>) -> Result<()> {
+    let Some(evidence) = gather(row, lost)? else { return Ok(()) };
+    evidence.require_answers(row)?;
+    let ending = ending(row, &evidence, lost, answered)?;
+    let completes = ending == Ending::Completed;
+    if may_end_parts(ending, lost)
+        && find_parts(row, &evidence, completes, completes || answered.completes().is_some())?.is_some()
+    {
+        return Ok(());
     }
-    if evidence.newer.is_empty() {
-        behind::check_may_be_last(row.collection, &row.namespace, lost)?;
+    evidence.require_ended()
+}
+
+/// Decides how a change ends; an error if that is a question to an administrator which is not answered.
+fn ending(row: &Resharding, evidence: &Evidence, lost: &[ShardId], answered: Answered<'_>) -> Result<Ending> {
+    if !evidence.shows_decision() && !evidence.is_open_without(lost) {
+        return Ok(Ending::Aborted);
     }
-    let Some(question) = evidence.question(row) else { return Ok(true) };
-    match confirmed {
-        Confirmed::Any => Ok(true),
-        Confirmed::Question(asked) if question.text_without_values() == asked => Ok(true),
+    let mut may_complete = true;
+    let mut question = evidence.question(row);
+    if evidence.newer.is_empty()
+        && let Err(error) = behind::check_may_be_last(row.collection, &row.namespace, lost)
+    {
+        may_complete = false;
+        question = Some(error);
+    }
+    let Some(question) = question else { return Ok(Ending::Completed) };
+    if let Answered::Question(asked, _) = answered
+        && asked != question.text_without_values()
+    {
+        return Err(question);
+    }
+    match answered.completes() {
+        Some(true) if may_complete => Ok(Ending::Completed),
+        Some(false) if evidence.is_deniable(lost) => Ok(Ending::Denied),
         _ => Err(question),
     }
 }

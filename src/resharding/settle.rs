@@ -3,7 +3,7 @@
 //! The holder of the coordinator's lock may repeat every step: `core::cluster::resharding::next_action` returns the next one.
 
 use super::evidence;
-use super::restored::{self, Confirmed};
+use super::restored::{self, Answered};
 use crate::catalog::cluster::identity::cluster_id;
 use crate::catalog::collections::layout;
 use crate::catalog::{cache, change};
@@ -60,7 +60,7 @@ pub(super) fn settle(id: i64) -> Result<()> {
         match next_action(row.state) {
             Action::Abort => {
                 transaction::run(|| restored::end_prepared(&row))?;
-                if transaction::run(|| complete_or_abort(&row, &[], Confirmed::No))?
+                if transaction::run(|| complete_or_abort(&row, &[], Answered::Nothing))?
                     && let Err(error) = follow::follow(&row.namespace)
                 {
                     // The shards stay ahead of the catalog, as after other lost moves, until an administrator adopts
@@ -79,8 +79,8 @@ pub(super) fn settle(id: i64) -> Result<()> {
 }
 
 /// Completes a change that shards show to be decided, or else aborts it, in the catalog. True if it is completed.
-fn complete_or_abort(row: &Resharding, lost: &[ShardId], confirmed: Confirmed<'_>) -> Result<bool> {
-    if restored::complete(row, lost, confirmed)? {
+fn complete_or_abort(row: &Resharding, lost: &[ShardId], answered: Answered<'_>) -> Result<bool> {
+    if restored::complete(row, lost, answered)? {
         return Ok(true);
     }
     resharding::set_error(row.id, "the process that copied the collection ended unexpectedly")?;
@@ -118,7 +118,7 @@ pub fn end_without(lost: &[ShardId], answer: Option<&Answer>) -> Result<()> {
             row.command,
             row.namespace
         );
-        if let Err(error) = restored::check(row, lost, confirmed(answer, row)) {
+        if let Err(error) = restored::check(row, lost, answered(answer, row)) {
             match &mut questions {
                 None => questions = Some(error),
                 Some(first) => first.message = format!("{}; {}", first.message, error.message),
@@ -128,7 +128,7 @@ pub fn end_without(lost: &[ShardId], answer: Option<&Answer>) -> Result<()> {
     // Only when every change may be ended: prepared transactions are ended for good, also if this transaction is rolled back.
     questions.map_or(Ok(()), Err)?;
     for row in open {
-        if complete_or_abort(&row, lost, confirmed(answer, &row))? {
+        if complete_or_abort(&row, lost, answered(answer, &row))? {
             follow_shards(&row, lost)?;
         }
     }
@@ -153,17 +153,13 @@ fn check_answer(open: &[Resharding], answer: Option<&Answer>) -> Result<()> {
 }
 
 /// What an answer says of a change.
-fn confirmed<'a>(answer: Option<&Answer>, row: &Resharding) -> Confirmed<'a> {
+fn answered<'a>(answer: Option<&Answer>, row: &Resharding) -> Answered<'a> {
     let completes = match answer {
         Some(Answer::One(completes)) => Some(completes),
         Some(Answer::Each(each)) => each.get(&row.namespace),
         None => None,
     };
-    match completes {
-        None => Confirmed::No,
-        Some(true) => Confirmed::Any,
-        Some(false) => Confirmed::Aborted,
-    }
+    completes.map_or(Answered::Nothing, |completes| Answered::Any(*completes))
 }
 
 /// The running changes of other servers in which these shards have parts.
@@ -208,7 +204,7 @@ pub fn confirm(id: i64) -> Result<()> {
         row.namespace
     );
     let asked = resharding::error(id)?.unwrap_or_default();
-    let is_completed = restored::complete(&row, &[], Confirmed::Question(&asked))?;
+    let is_completed = restored::complete(&row, &[], Answered::Question(&asked, true))?;
     ensure!(
         is_completed,
         Kind::IllegalOperation,
@@ -217,6 +213,26 @@ pub fn confirm(id: i64) -> Result<()> {
         row.namespace
     );
     follow_shards(&row, &[])
+}
+
+/// Ends a change as [`settle`] does. If it may be decided, so that recovery asks, it is aborted: the former tables stay in use, and those of the
+/// copy stay as orphaned relations. The caller holds the coordinator's lock.
+///
+/// INVARIANT: what is answered is the question that recovery has stored, as in [`confirm`].
+pub(super) fn settle_or_deny(id: i64) -> Result<()> {
+    let asked = transaction::run(|| resharding::error(id))?.unwrap_or_default();
+    let Err(refused) = settle(id) else { return Ok(()) };
+    transaction::run(|| {
+        let row = resharding::get(id)?;
+        if row.state != State::Running {
+            return Err(refused);
+        }
+        if complete_or_abort(&row, &[], Answered::Question(&asked, false))? {
+            follow_shards(&row, &[])?;
+        }
+        Ok(())
+    })?;
+    settle(id)
 }
 
 /// Removes what a change has left.

@@ -349,6 +349,10 @@ fn the_removal_of_a_lost_shard_ends_what_is_prepared_at_others() {
         wait_until("it is removed", PATIENCE, || remove(completes).is_ok());
         await_completion(&cluster);
         assert_eq!((prepared(&cluster.shards[1 - lost]), count(&cluster)), (0, left), "{lost} {completes:?}");
+        // What may be the only copy is not dropped by either answer.
+        let copied = "SELECT coalesce(sum(documents), 0)::int8 FROM docshard.list_orphaned_relations() WHERE relation LIKE '%docshard_data.c2'";
+        let orphaned = if completes == Some(false) { 6 } else { 0 };
+        assert_eq!(cluster.router.value::<i64>(copied), orphaned, "{lost} {completes:?}");
     }
 }
 
@@ -473,6 +477,73 @@ fn a_restored_shard_of_both_layouts_is_a_question() {
         await_completion(&cluster);
         let left: i64 = cluster.router.value("SELECT docshard.count_documents('other.things')");
         assert!(if is_split { left == 3 } else { (1..6).contains(&left) }, "{left}");
+    }
+}
+
+/// As before, but the administrator says that the change was not decided. Nothing is dropped, and the restored shard gets its table again.
+#[test]
+fn the_answer_that_a_change_was_not_decided_keeps_the_former_tables_and_the_copy() {
+    let mut cluster = cluster(2);
+    cluster.router.psql("SELECT docshard.remove_shard('local')");
+    let backup = cluster.shards[0].backup();
+    cluster.router.psql(
+        "SELECT docshard.enable_sharding('other', 'shard0'), docshard.shard_collection('other.things', '{\"k\": 1}')",
+    );
+    cluster.router.psql(
+        "SELECT docshard.insert_many('other.things', array_agg(jsonb_build_object('_id', k, 'k', k))) FROM generate_series(1, 6) k",
+    );
+    cluster.router.psql("SELECT docshard.split_at('other.things', '{\"k\": 4}')");
+    cluster.router.psql("SELECT docshard.move_chunk('other.things', '{\"k\": 4}', 'shard1')");
+    let reshard = "SELECT docshard.reshard_collection('other.things', '{\"_id\": \"hashed\"}')".to_owned();
+    crash_in_a_decision_of(&mut cluster, reshard, |_| ());
+    cluster.shards[0].restore(backup);
+    cluster.router.start();
+    await_error(&cluster, "lack documents of the copy");
+    wait_until("it is aborted", PATIENCE, || {
+        let abort = "SELECT docshard.abort_reshard_collection('other.things')";
+        let Err(refused) = cluster.router.client().execute(abort, &[]) else { return true };
+        assert!(refused.as_db_error().is_some_and(|error| error.message().contains("may be decided")), "{refused:?}");
+        false
+    });
+    await_completion(&cluster);
+    assert_eq!(cluster.router.value::<String>("SELECT outcome FROM docshard_catalog.resharding"), "aborted");
+    assert_eq!(prepared(&cluster.shards[1]), 0);
+    let copy = orphans(&cluster);
+    let copy = copy.trim().strip_prefix("shard1|").expect("the copy's table is kept").to_owned();
+    cluster.router.psql(&format!("SELECT docshard.drop_orphaned_relation('shard1', '{copy}')"));
+    adopt(&cluster, "shard0").expect("the shard gets an empty table");
+    assert_eq!(cluster.router.value::<i64>("SELECT docshard.count_documents('other.things')"), 3);
+    let found = "SELECT coalesce(string_agg(f::text, '; '), '') FROM docshard.check_metadata_consistency() f";
+    assert_eq!(cluster.router.value::<String>(found), "");
+}
+
+/// The former server's session is still committing its part at one shard, because a standby is away. The other part is not rolled back meanwhile,
+/// also if the shard does not show what its sessions do.
+#[test]
+fn a_part_that_a_session_of_the_former_server_commits_is_committed_at_all_shards() {
+    for tracks in ["on", "off"] {
+        let mut cluster = cluster(2);
+        crash_in_a_decision(&mut cluster, |_| ());
+        let shard = &cluster.shards[1];
+        let (role, gid): (String, String) = {
+            let row = shard.client().query_one("SELECT owner::text, gid FROM pg_prepared_xacts", &[]).expect("a part");
+            (row.get(0), row.get(1))
+        };
+        shard.psql(&format!("ALTER ROLE {role} SET track_activities = {tracks}"));
+        let mut client = shard.try_client_as(&role, "postgres").expect("the role may log in");
+        shard.psql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+        shard.psql("SELECT pg_reload_conf()");
+        let committing = std::thread::spawn(move || client.batch_execute(&format!("COMMIT PREPARED '{gid}'")));
+        let waiting =
+            format!("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND usename = '{role}'");
+        wait_until("it waits for the standby", PATIENCE, || shard.value::<i64>(&waiting) == 1);
+        cluster.router.start();
+        wait_until("the session is ended", PATIENCE, || committing.is_finished());
+        cluster.shards[1].psql("ALTER SYSTEM RESET synchronous_standby_names");
+        cluster.shards[1].psql("SELECT pg_reload_conf()");
+        drop(committing.join());
+        assert_completed(&cluster);
+        assert_eq!(cluster.router.value::<String>("SELECT outcome FROM docshard_catalog.resharding"), "committed");
     }
 }
 
