@@ -55,10 +55,16 @@ enum Shown {
 }
 
 impl Evidence {
-    /// True if the shards show that the change was decided, and a part of the copy is left. If no shard has the copy,
-    /// the lost router has dropped the collection after the decision.
+    /// True if the shards show that the change was decided, and a part of one of the layouts is left. If no shard has the copy or its former
+    /// table, the lost router has dropped the collection after the decision.
     pub(super) fn shows_decision(&self) -> bool {
-        !self.newer.is_empty() || !self.without_table.is_empty() && self.has_copy()
+        let is_left = || self.has_copy() || self.has_former_table();
+        !self.newer.is_empty() || !self.without_table.is_empty() && is_left()
+    }
+
+    /// True if a donor has its table, other than the router, whose own table proves nothing: the decision that dropped it may be lost.
+    fn has_former_table(&self) -> bool {
+        !self.held_tables.is_empty() || self.remote_with_table().next().is_some()
     }
 
     /// True if a part of the copy is left.
@@ -72,8 +78,12 @@ impl Evidence {
     /// * No donor that answers has its table.
     /// * A donor is lost, and a transaction that decides the change is prepared: then the copy is complete, and has that donor's documents.
     pub(super) fn is_open_without(&self, lost: &[ShardId]) -> bool {
-        let has_table = !self.held_tables.is_empty() || self.remote_with_table().next().is_some();
-        !lost.is_empty() && self.has_copy() && (!has_table || self.is_donor_lost && !self.held.is_empty())
+        !lost.is_empty() && self.has_copy() && (!self.has_former_table() || self.is_donor_lost && !self.held.is_empty())
+    }
+
+    /// True if a donor is lost, and the copy has documents of it, perhaps.
+    pub(super) fn lacks_donor(&self) -> bool {
+        self.is_donor_lost && self.has_copy()
     }
 
     /// True if an administrator may say that the change is not decided: no recipient shows a newer version, and a donor has its table, or a lost
@@ -83,8 +93,7 @@ impl Evidence {
         self.newer.is_empty() && (has_table || !lost.is_empty())
     }
 
-    /// The other shards that have the former table. The router's own table proves nothing: the decision that dropped it
-    /// may be lost.
+    /// The other shards that have the former table.
     fn remote_with_table(&self) -> impl Iterator<Item = &str> {
         self.with_table.iter().map(String::as_str).filter(|name| *name != LOCAL)
     }
@@ -166,7 +175,8 @@ impl Evidence {
             );
         }
         hint.push_str(
-            " If a shard of it is lost, the option completeChanges of remove_shard() decides: true completes it, false aborts it in this way.",
+            " If a shard of it is lost, the option completeChanges of remove_shard() decides: true completes it; false keeps the former tables that \
+             are left, and leaves those of the copy as orphaned relations.",
         );
         Some(error.with_hint(hint))
     }

@@ -59,7 +59,8 @@ enum Ending {
     Completed,
     /// It is not decided, so the copy is not needed.
     Aborted,
-    /// An administrator says that it is not decided. As the shards do not show that, the tables of the copy stay, as orphaned relations.
+    /// It is aborted, but the copy may have the only documents: an administrator says that it is not decided, which the shards do not show, or a
+    /// donor is lost. The tables of the copy stay, as orphaned relations.
     Denied,
 }
 
@@ -167,6 +168,11 @@ pub(super) fn complete(row: &Resharding, lost: &[ShardId], answered: Answered<'_
     }
     if ending == Ending::Denied {
         layout::forget_copy(row.copy_id, &row.copy, false)?;
+        change::log(
+            &format!("{}.denied", row.command),
+            Some(&row.namespace),
+            &json!({"resharding": row.id, "kept": row.copy_id}),
+        )?;
     }
     if !completes {
         return Ok(false);
@@ -196,25 +202,25 @@ fn may_end_parts(ending: Ending, lost: &[ShardId]) -> bool {
     ending != Ending::Aborted || !lost.is_empty()
 }
 
-/// Finds out whether [`complete`] would be refused, without a change anywhere: the question, if it is not answered; an error if a shard does not
-/// answer, or a prepared transaction cannot be ended now.
-pub(super) fn check(row: &Resharding, lost: &[ShardId], answered: Answered<'_>) -> Result<()> {
-    let Some(evidence) = gather(row, lost)? else { return Ok(()) };
+/// Finds out whether [`complete`] would be refused, without a change of data anywhere: the question, if it is not answered; an error if a shard does
+/// not answer, or a prepared transaction cannot be ended now. True if it would complete the change.
+pub(super) fn check(row: &Resharding, lost: &[ShardId], answered: Answered<'_>) -> Result<bool> {
+    let Some(evidence) = gather(row, lost)? else { return Ok(false) };
     evidence.require_answers(row)?;
     let ending = ending(row, &evidence, lost, answered)?;
     let completes = ending == Ending::Completed;
     if may_end_parts(ending, lost)
         && find_parts(row, &evidence, completes, completes || answered.completes().is_some())?.is_some()
     {
-        return Ok(());
+        return Ok(completes);
     }
-    evidence.require_ended()
+    evidence.require_ended().map(|()| completes)
 }
 
 /// Decides how a change ends; an error if that is a question to an administrator which is not answered.
 fn ending(row: &Resharding, evidence: &Evidence, lost: &[ShardId], answered: Answered<'_>) -> Result<Ending> {
     if !evidence.shows_decision() && !evidence.is_open_without(lost) {
-        return Ok(Ending::Aborted);
+        return Ok(if evidence.lacks_donor() { Ending::Denied } else { Ending::Aborted });
     }
     let mut may_complete = true;
     let mut question = evidence.question(row);
@@ -231,7 +237,7 @@ fn ending(row: &Resharding, evidence: &Evidence, lost: &[ShardId], answered: Ans
         return Err(question);
     }
     match answered.completes() {
-        Some(true) if may_complete => Ok(Ending::Completed),
+        Some(true) if may_complete && evidence.has_copy() => Ok(Ending::Completed),
         Some(false) if evidence.is_deniable(lost) => Ok(Ending::Denied),
         _ => Err(question),
     }
@@ -250,7 +256,7 @@ pub(super) fn check_droppable(row: &Resharding) -> Result<bool> {
     let Some(evidence) = gather(row, &[])? else { return Ok(true) };
     evidence.require_answers(row)?;
     evidence.require_ended()?;
-    if evidence.shows_decision() {
+    if evidence.shows_decision() && evidence.has_copy() {
         return Err(error!(
             Kind::OperationFailed,
             "{} of {} is aborted, but another router has decided it: {}; only the copy has the documents",

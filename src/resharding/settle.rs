@@ -109,8 +109,8 @@ pub enum Answer {
 pub fn end_without(lost: &[ShardId], answer: Option<&Answer>) -> Result<()> {
     let open = open_at(lost)?;
     check_answer(&open, answer)?;
-    let mut questions: Option<Error> = None;
-    for row in &open {
+    let (mut questions, mut completed, mut aborted) = (None::<Error>, Vec::new(), Vec::new());
+    for row in open {
         ensure!(
             lock::try_acquire(Tag::Coordinator(row.id), Mode::Exclusive),
             Kind::ConflictingOperationInProgress,
@@ -118,16 +118,17 @@ pub fn end_without(lost: &[ShardId], answer: Option<&Answer>) -> Result<()> {
             row.command,
             row.namespace
         );
-        if let Err(error) = restored::check(row, lost, answered(answer, row)) {
-            match &mut questions {
-                None => questions = Some(error),
-                Some(first) => first.message = format!("{}; {}", first.message, error.message),
-            }
+        match (restored::check(&row, lost, answered(answer, &row)), &mut questions) {
+            (Ok(true), _) => completed.push(row),
+            (Ok(false), _) => aborted.push(row),
+            (Err(error), None) => questions = Some(error),
+            (Err(error), Some(first)) => first.message = format!("{}; {}", first.message, error.message),
         }
     }
     // Only when every change may be ended: prepared transactions are ended for good, also if this transaction is rolled back.
     questions.map_or(Ok(()), Err)?;
-    for row in open {
+    // Those that are aborted come last: the tables of their copies become orphaned relations, which make other changes doubtful.
+    for row in completed.into_iter().chain(aborted) {
         if complete_or_abort(&row, lost, answered(answer, &row))? {
             follow_shards(&row, lost)?;
         }

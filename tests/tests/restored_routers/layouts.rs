@@ -359,46 +359,96 @@ fn the_removal_of_a_lost_shard_ends_what_is_prepared_at_others() {
 /// One answer is not given to two questions.
 #[test]
 fn the_removal_of_a_lost_shard_asks_for_each_change() {
-    let mut cluster = cluster(2);
-    cluster.router.psql("SELECT docshard.insert_one('test.other', '{\"_id\": 1}')");
-    let unshard = format!("SELECT docshard.unshard_collection('{NS}', 'shard1')");
-    let first = begin_change(&cluster, unshard, "reshard.last_round");
-    let moved = "SELECT docshard.move_collection('test.other', 'shard1')".to_owned();
-    let second = begin_change(&cluster, moved, "reshard.verified");
-    cluster.router.crash();
-    for changing in [first, second] {
-        drop(changing.join());
+    for (moved, other) in [(true, false), (false, true)] {
+        let mut cluster = cluster(2);
+        cluster.router.psql("SELECT docshard.insert_one('test.other', '{\"_id\": 1}')");
+        let unshard = format!("SELECT docshard.unshard_collection('{NS}', 'shard1')");
+        let first = begin_change(&cluster, unshard, "reshard.last_round");
+        let move_other = "SELECT docshard.move_collection('test.other', 'shard1')".to_owned();
+        let second = begin_change(&cluster, move_other, "reshard.verified");
+        cluster.router.crash();
+        for changing in [first, second] {
+            drop(changing.join());
+        }
+        cluster.router.clear_faults();
+        cluster.shards[0].stop();
+        cluster.router.start();
+        let announced: Value =
+            cluster.router.value("SELECT docshard.remove_shard('shard0', '{\"lost\": true}')::jsonb");
+        let remove = |answers: Value| {
+            let mut options = serde_json::json!({"lost": true, "token": announced["token"]});
+            if !answers.is_null() {
+                options["completeChanges"] = answers;
+            }
+            let refused =
+                cluster.router.client().execute(&format!("SELECT docshard.remove_shard('shard0', '{options}')"), &[]);
+            refused
+                .map(drop)
+                .map_err(|error| error.as_db_error().map(|error| error.message().to_owned()).unwrap_or_default())
+        };
+        let refused = |answers: Value, texts: &[&str]| {
+            wait_until("it asks", PATIENCE, || {
+                let message = remove(answers.clone()).expect_err("two changes may be decided");
+                texts.iter().all(|text| message.contains(text))
+            });
+        };
+        refused(Value::Null, &["test.moved may be decided", "test.other may be decided"]);
+        refused(true.into(), &["for each of test.moved, test.other"]);
+        refused(serde_json::json!({"test.other": other}), &["test.moved may be decided"]);
+        refused(serde_json::json!({"test.other": 1}), &["completeChanges"]);
+        let answers = serde_json::json!({"test.moved": moved, "test.other": other});
+        wait_until("it is removed", PATIENCE, || remove(answers.clone()).is_ok());
+        await_completion(&cluster);
+        let of_other = "SELECT docshard.count_documents('test.other')";
+        let left = (count(&cluster), cluster.router.value::<i64>(of_other));
+        assert_eq!(left, (if moved { 6 } else { 0 }, i64::from(other)));
+        // What is not completed is kept.
+        let kept = if moved { "docshard_data.c4" } else { "docshard_data.c3" };
+        assert!(orphans(&cluster).contains(&format!("shard1|{kept}")), "{}", orphans(&cluster));
     }
-    cluster.router.clear_faults();
+}
+
+/// A donor is lost whose documents the copy has, and nothing shows a decision: the copy is kept, also if nobody is asked.
+#[test]
+fn the_removal_of_a_lost_donor_keeps_the_copy() {
+    let mut cluster = cluster(2);
+    cluster.router.psql(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', 'shard1')"));
+    let reshard = format!("SELECT docshard.reshard_collection('{NS}', '{{\"_id\": \"hashed\"}}')");
+    crash_in_change(&mut cluster, reshard, "reshard.verified");
     cluster.shards[0].stop();
     cluster.router.start();
     let announced: Value = cluster.router.value("SELECT docshard.remove_shard('shard0', '{\"lost\": true}')::jsonb");
-    let remove = |answers: Value| {
-        let mut options = serde_json::json!({"lost": true, "token": announced["token"]});
-        if !answers.is_null() {
-            options["completeChanges"] = answers;
-        }
-        let refused =
-            cluster.router.client().execute(&format!("SELECT docshard.remove_shard('shard0', '{options}')"), &[]);
-        refused
-            .map(drop)
-            .map_err(|error| error.as_db_error().map(|error| error.message().to_owned()).unwrap_or_default())
-    };
-    let refused = |answers: Value, texts: &[&str]| {
-        wait_until("it asks", PATIENCE, || {
-            let message = remove(answers.clone()).expect_err("two changes may be decided");
-            texts.iter().all(|text| message.contains(text))
-        });
-    };
-    refused(Value::Null, &["test.moved may be decided", "test.other may be decided"]);
-    refused(true.into(), &["for each of test.moved, test.other"]);
-    refused(serde_json::json!({"test.other": true}), &["test.moved may be decided"]);
-    refused(serde_json::json!({"test.other": 1}), &["completeChanges"]);
-    let answers = serde_json::json!({"test.moved": true, "test.other": false});
-    wait_until("it is removed", PATIENCE, || remove(answers.clone()).is_ok());
+    let options = serde_json::json!({"lost": true, "token": announced["token"]}).to_string();
+    wait_until("it is removed", PATIENCE, || {
+        cluster.router.client().execute(&format!("SELECT docshard.remove_shard('shard0', '{options}')"), &[]).is_ok()
+    });
     await_completion(&cluster);
-    let of_other = "SELECT docshard.count_documents('test.other')";
-    assert_eq!((count(&cluster), cluster.router.value::<i64>(of_other)), (6, 0));
+    assert!(orphans(&cluster).contains("docshard_data.c2"), "{}", orphans(&cluster));
+}
+
+/// One donor shows the decision, and the recipient, which has a former table, too, was restored from before the copy. Without a part of the copy
+/// the change cannot be completed; an administrator says that it is not.
+#[test]
+fn a_decided_change_whose_recipient_was_restored_is_a_question() {
+    let cluster = cluster(2);
+    cluster.router.psql("SELECT docshard.set_setting('shard_count_interval_ms', '60000')");
+    cluster.router.psql(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', 'shard1')"));
+    let stored = cluster.shards[1].value::<i64>("SELECT count(*) FROM docshard_data.c1");
+    let backup = cluster.shards[1].backup();
+    let unshard = format!("SELECT docshard.unshard_collection('{NS}', 'shard1')");
+    let cluster = restored_after_a_change(cluster, unshard, "reshard.verified", &[], |cluster| {
+        cluster.shards[1].restore(backup);
+    });
+    take_over(&cluster);
+    await_error(&cluster, "lack documents of the copy");
+    let commit = format!("SELECT docshard.commit_reshard_collection('{NS}')");
+    let refused = cluster.router.client().execute(&commit, &[]).expect_err("there is no copy");
+    assert!(refused.as_db_error().is_some_and(|error| error.message().contains("may be decided")), "{refused:?}");
+    let abort = format!("SELECT docshard.abort_reshard_collection('{NS}')");
+    wait_until("it is aborted", PATIENCE, || cluster.router.client().execute(&abort, &[]).is_ok());
+    await_completion(&cluster);
+    wait_until("the shard is adopted", PATIENCE, || adopt(&cluster, "shard0").is_ok());
+    assert_eq!(count(&cluster), stored);
 }
 
 /// The donor has committed the decision, and the recipient has not: only the missing table shows it, so an administrator confirms it.
