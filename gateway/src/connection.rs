@@ -301,6 +301,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     async fn ask(&mut self, who: &Identity, command: &Command, budget: &mut Budget) -> Outcome {
         let (gateway, stream, id) = (&self.gateway, &mut self.stream, self.id);
         tokio::select! {
+            // The command is begun, also for a client that has left already: drivers do not wait for the end of their sessions.
+            biased;
             result = gateway.executor.run(who, id, command, budget) => match result {
                 Ok(reply) => Outcome::Reply(reply),
                 Err(Error::Failure(failure)) => Outcome::Reply(failure.reply()),
@@ -322,6 +324,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     async fn hello(&mut self, command: &Command) -> Reply {
         let document = command.document();
+        if let Err(failure) = hello::check(document) {
+            return failure.reply();
+        }
         let offered = hello::offered(document);
         if !offered.is_empty() {
             self.compressors = offered;

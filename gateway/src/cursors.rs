@@ -7,19 +7,21 @@
 //! A cursor of a transaction is in the transaction's session, and ends with the transaction.
 //!
 //! INVARIANT: a role finds only the cursors that it has opened, and opening cursors never closes the cursors of another role. A
-//! session has at most [`MAX_OF_SESSION`] cursors outside transactions, as each takes memory of the router's process.
+//! session has at most [`MAX_OF_SESSION`] cursors outside transactions, as the router stores the rows that each has not returned.
 
 use crate::session;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The router closes a cursor after ten idle minutes. The gateway forgets a cursor a little later. It closes sessions that have
-/// been idle for this long.
+/// Sessions that have been idle for this long are closed.
 pub const IDLE: Duration = Duration::from_secs(900);
 
+/// The router closes a cursor after ten idle minutes, or half an hour with `noCursorTimeout`. The gateway forgets it a little later.
+const FORGOTTEN: Duration = Duration::from_secs(1900);
+
 /// The largest number of cursors of a session; beyond it, the least recently used one is closed.
-const MAX_OF_SESSION: usize = 1_000;
+const MAX_OF_SESSION: usize = 100;
 
 /// The largest number of cursors of a role, including those of ended sessions; beyond it, the least recently used ones are forgotten.
 const MAX_OF_ROLE: usize = 50_000;
@@ -123,7 +125,7 @@ impl Cursors {
     /// Forgets cursors that no session can have any more.
     pub fn sweep(&self) {
         let mut roles = self.lock();
-        roles.values_mut().for_each(|role| role.forget(|place| place.used.elapsed() >= IDLE));
+        roles.values_mut().for_each(|role| role.forget(|place| place.used.elapsed() >= FORGOTTEN));
         roles.retain(|_, role| !role.places.is_empty());
     }
 }

@@ -9,7 +9,7 @@ use crate::reply::{self, BAD_VALUE, Failure, Reply, TRANSIENT};
 use crate::retried;
 use crate::session::Part;
 use crate::transactions::TRANSIENT_CODES;
-use bson::{Bson, Document, doc};
+use bson::{Bson, Document, RawBsonRef, RawDocument, doc};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +21,9 @@ enum Mode {
     /// always, after this many commands
     Skip(i64),
 }
+
+/// The deepest nesting of the command.
+const MAX_DEPTH: usize = 100;
 
 #[derive(Debug)]
 struct Armed {
@@ -58,11 +61,26 @@ fn integer(value: Option<&Bson>) -> Option<i64> {
     }
 }
 
+/// True if a value is nested at most this deep: a document is read by recursion.
+fn is_shallow(value: RawBsonRef<'_>, depth: usize) -> bool {
+    let inner =
+        |value: bson::error::Result<RawBsonRef<'_>>| depth > 0 && value.is_ok_and(|value| is_shallow(value, depth - 1));
+    match value {
+        RawBsonRef::Document(document) => document.iter().all(|field| inner(field.map(|(_, value)| value))),
+        RawBsonRef::Array(array) => array.into_iter().all(inner),
+        RawBsonRef::JavaScriptCodeWithScope(_) => false,
+        _ => true,
+    }
+}
+
 impl FailPoint {
     /// Runs `configureFailPoint`.
     pub fn configure(&self, command: &[u8]) -> Result<Reply, Failure> {
         let wrong = |what: &str| Failure::new(BAD_VALUE, format!("configureFailPoint: {what}"));
-        let command = Document::from_reader(command).map_err(|_| wrong("not a document"))?;
+        let is_flat =
+            RawDocument::from_bytes(command).is_ok_and(|command| is_shallow(RawBsonRef::Document(command), MAX_DEPTH));
+        let command =
+            is_flat.then(|| Document::from_reader(command).ok()).flatten().ok_or_else(|| wrong("not a document"))?;
         if !matches!(command.get_str("configureFailPoint"), Ok("failCommand")) {
             return Err(wrong("only failCommand is known"));
         }

@@ -2,9 +2,10 @@
 //! server. No session at the router is needed.
 
 use crate::login::MECHANISM;
+use crate::reply::{BAD_VALUE, Failure, TYPE_MISMATCH};
 use crate::wire::compression::{ALL, Compressor};
 use crate::wire::frame::MAX_MESSAGE;
-use bson::{DateTime, Document, RawDocument, doc};
+use bson::{DateTime, Document, RawBsonRef, RawDocument, doc};
 
 /// The newest version of the wire protocol that is served: MongoDB 8.0's.
 const WIRE_VERSION: i32 = 25;
@@ -45,6 +46,19 @@ pub fn reply(name: &str, command: &RawDocument, connection: i32, compressors: &[
         fields.insert("compression", names.collect::<Vec<_>>());
     }
     fields
+}
+
+/// Refuses a name of a user without a database, as MongoDB does: `database.user`.
+pub fn check(command: &RawDocument) -> Result<(), Failure> {
+    const FIELD: &str = "saslSupportedMechs";
+    match command.get(FIELD) {
+        Ok(Some(RawBsonRef::String(name))) if name.contains('.') => Ok(()),
+        Ok(Some(RawBsonRef::String(_) | RawBsonRef::Document(_))) => {
+            Err(Failure::new(BAD_VALUE, format!("{FIELD} must be a database and a user: 'database.user'")))
+        }
+        Ok(Some(_)) => Err(Failure::new(TYPE_MISMATCH, format!("{FIELD} must be a string"))),
+        _ => Ok(()),
+    }
 }
 
 /// The compressors that a client offers and the gateway has.

@@ -25,11 +25,9 @@ pub fn answer(name: &str, client: SocketAddr, user: Option<&User>, is_unknown: b
         // Without a user there are no sessions.
         "endSessions" if is_unknown => reply::ok(doc! {}),
         "whatsmyuri" => reply::ok(doc! { "you": client.to_string() }),
-        "connectionStatus" => {
-            let users: Vec<Bson> =
-                user.iter().map(|user| doc! { "user": &user.identity.role, "db": &user.database }.into()).collect();
-            let roles = Vec::<Bson>::new();
-            reply::ok(doc! { "authInfo": { "authenticatedUsers": users, "authenticatedUserRoles": roles } })
+        "connectionStatus" if user.is_none() => {
+            let none = Vec::<Bson>::new();
+            reply::ok(doc! { "authInfo": { "authenticatedUsers": &none, "authenticatedUserRoles": &none } })
         }
         // The router's answer would be about another client's command that ran in the same session.
         "getLastError" | "getlasterror" => {

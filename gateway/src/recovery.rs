@@ -47,16 +47,33 @@ impl Xid {
         Some(Self { number: text(number)?.parse().ok()?, timeline: text(timeline)?, system: text(system)? })
     }
 
-    /// The query for the transaction's status, and for the timeline and the system of the router now: the status is right only if
-    /// both are those of the id.
+    /// The query for the transaction's status, and for the timeline and the system of the router now. The status is NULL if these are not those
+    /// of the id, whose number the router may not have given yet.
     pub fn status(&self) -> String {
-        format!(concat!("SELECT pg_catalog.pg_xact_status('{}'), ", timeline!(), ", ", system!()), self.number)
+        let Self { number, timeline, system } = self;
+        format!(
+            concat!(
+                "SELECT CASE WHEN ",
+                timeline!(),
+                " = '{}' AND ",
+                system!(),
+                "::pg_catalog.text = '{}' THEN pg_catalog.pg_xact_status('{}') END, ",
+                timeline!(),
+                ", ",
+                system!()
+            ),
+            timeline, system, number
+        )
     }
 
     /// The id in a command's token. None without a token, and for an empty one or that of another server.
     pub fn of_command(command: &RawDocument) -> Option<Self> {
         let token = command.get_document("recoveryToken").ok()?;
-        let text = |name: &str| token.get_str(name).ok().filter(|text| text.len() <= MAX_TEXT).map(str::to_owned);
+        // They become literals of a statement.
+        let is_plain = |text: &&str| {
+            text.len() <= MAX_TEXT && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        };
+        let text = |name: &str| token.get_str(name).ok().filter(is_plain).map(str::to_owned);
         Some(Self { number: text("xid")?.parse().ok()?, timeline: text("timeline")?, system: text("system")? })
     }
 }
@@ -87,6 +104,7 @@ mod tests {
             doc! { "recoveryShardId": "shard0" },
             doc! { "xid": "1'; SELECT 1", "timeline": "00000001", "system": "1" },
             doc! { "xid": "1", "timeline": "x".repeat(1000), "system": "1" },
+            doc! { "xid": "1", "timeline": "00000001", "system": "1' OR '1" },
         ] {
             assert_eq!(of(wrong.clone()), None, "{wrong}");
         }

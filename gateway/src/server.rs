@@ -37,7 +37,7 @@ pub async fn serve(shared: Arc<Gateway>, listener: TcpListener) -> io::Result<()
     tokio::spawn(async move {
         loop {
             tokio::time::sleep(TRANSACTIONS).await;
-            executor.abort_overdue().await;
+            executor.abort_overdue();
         }
     });
     loop {

@@ -9,7 +9,7 @@ use crate::executor::{Error, Executor};
 use crate::hello::SESSION_MINUTES;
 use crate::memory::Budget;
 use crate::pool::Identity;
-use crate::reply::{self, Reply};
+use crate::reply::{self, BAD_VALUE, Failure, Reply};
 use crate::session::{self, Id, MAX_NAMED};
 use bson::spec::BinarySubtype;
 use bson::{Binary, RawBsonRef, RawDocument, doc};
@@ -32,6 +32,15 @@ impl Executor {
         if !OF_SESSIONS.contains(&name) && ![START, KILL_ALL, KILL_BY_PATTERN].contains(&name) {
             return None;
         }
+        if name != START
+            && let Err(error) = self.require_current(who)
+        {
+            return Some(Err(error));
+        }
+        if entries(name, document).is_some_and(|entries| entries.len() > MAX_NAMED) {
+            let failure = Failure::new(BAD_VALUE, format!("{name} names at most {MAX_NAMED} of them"));
+            return Some(Err(failure.into()));
+        }
         if !is_plain(name, document, &who.role) {
             match self.anywhere(who, command, budget).await {
                 Ok(reply) if !reply::has_failed(&reply) => {}
@@ -46,8 +55,11 @@ impl Executor {
         if name == "refreshSessions" {
             self.sessions.refresh(&who.role, &ids.unwrap_or_default());
         } else {
-            for transaction in self.sessions.remove(&who.role, ids.as_deref()) {
-                self.kill(transaction).await;
+            // All of them are ended, also if the client does not wait for the reply.
+            let removed = self.sessions.remove(&who.role, ids.as_deref());
+            let ending: Vec<_> = removed.into_iter().map(|transaction| self.kill(transaction)).collect();
+            for ended in ending {
+                let _ = ended.await;
             }
         }
         Some(Ok(reply::ok(doc! {})))

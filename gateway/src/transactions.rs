@@ -25,9 +25,11 @@ use crate::reply::{
 use crate::session::{self, Part, Place};
 use crate::sessions::{Active, Phase, Sessions, Transaction};
 use bson::doc;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
@@ -134,7 +136,8 @@ impl Executor {
         command: &Command,
         budget: &mut Budget,
     ) -> Result<Reply, Error> {
-        if let Some(answered) = self.of_sessions(who, command, budget).await {
+        let is_within = matches!(command.part, Part::Transaction { .. });
+        if !is_within && let Some(answered) = self.of_sessions(who, command, budget).await {
             return answered;
         }
         match command.part {
@@ -151,6 +154,11 @@ impl Executor {
         self.run_alone(who, command, budget).await
     }
 
+    /// Refuses a client whose login has ended: it has no part in the sessions of the role's present clients.
+    pub fn require_current(&self, who: &Identity) -> Result<(), Error> {
+        if who.generation.is_some() && !self.pools.is_current(who) { Err(Error::LoginNeeded) } else { Ok(()) }
+    }
+
     /// Runs a statement of a transaction, its commit or its abort.
     async fn run_within(
         &self,
@@ -160,9 +168,7 @@ impl Executor {
         (place, start): (Place, bool),
         budget: &mut Budget,
     ) -> Result<Reply, Error> {
-        if who.generation.is_some() && !self.pools.is_current(who) {
-            return Err(Error::LoginNeeded);
-        }
+        self.require_current(who)?;
         if session::is_end(&command.name) {
             return self.end(who, connection, command, place).await;
         }
@@ -233,7 +239,7 @@ impl Executor {
         let (transaction, phase, before) = self.sessions.begin(&who.role, place, connection)?;
         let mut locked = self.locked(transaction, phase);
         if let Some(before) = before {
-            self.kill(before).await;
+            let _ = self.kill(before).await;
         }
         let full = |_| {
             let message = "too many transactions at a time (--pool-size)";
@@ -323,6 +329,12 @@ impl Executor {
             }
             _ => {}
         }
+        if command.name == "killCursors" && !reply::has_failed(&reply) {
+            let named = command.document().get_array("cursors").into_iter().flatten();
+            let named: HashSet<i64> = named.filter_map(|id| integer(id.ok())).collect();
+            active.cursors.retain(|(known, ..)| !named.contains(known));
+            named.into_iter().for_each(|id| self.cursors.remove(&who.role, id));
+        }
         Ok(reply)
     }
 
@@ -405,30 +417,36 @@ impl Executor {
         }
     }
 
-    /// Aborts a transaction, and cancels its statement. A commit is not cancelled, but waited for.
-    pub async fn kill(&self, transaction: Arc<Transaction>) {
-        if transaction.is_killed() {
-            return;
-        }
+    /// Begins to abort a transaction, and cancels its statement. A commit is not cancelled, but waited for. The result ends with the
+    /// transaction.
+    ///
+    /// INVARIANT: a transaction that is marked as killed is ended by the task that begins here, also if the caller is dropped because its client
+    /// leaves.
+    pub fn kill(&self, transaction: Arc<Transaction>) -> JoinHandle<()> {
+        let (sessions, cursors) = (self.sessions.clone(), self.cursors.clone());
+        let is_known = transaction.is_killed();
         transaction.kill();
-        let phase = transaction.phase.clone().lock_owned().await;
-        if matches!(*phase, Phase::Active(_)) {
-            self.locked(transaction, phase).abort().await;
-        }
+        tokio::spawn(async move {
+            if is_known {
+                return;
+            }
+            let phase = transaction.phase.clone().lock_owned().await;
+            if matches!(*phase, Phase::Active(_)) {
+                Locked { transaction, phase, sessions, cursors, keep: false }.abort().await;
+            }
+        })
     }
 
     /// Aborts the transactions whose time is over.
-    pub async fn abort_overdue(self: &Arc<Self>) {
-        for transaction in self.sessions.overdue() {
-            let executor = self.clone();
-            tokio::spawn(async move { executor.kill(transaction).await });
-        }
+    pub fn abort_overdue(&self) {
+        self.sessions.overdue().into_iter().for_each(|transaction| drop(self.kill(transaction)));
     }
 
     /// Notes a numbered write outside of transactions: it ends an older transaction of its session.
-    async fn note_write(&self, who: &Identity, place: Place) -> Result<(), Failure> {
+    async fn note_write(&self, who: &Identity, place: Place) -> Result<(), Error> {
+        self.require_current(who)?;
         if let Some(before) = self.sessions.note_write(&who.role, place)? {
-            self.kill(before).await;
+            let _ = self.kill(before).await;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 //!
 //! A cursor over documents is a holdable portal of PostgreSQL's (see `pg::spi::cursor`), so memory does not grow with the
 //! result. It ends with the session, or if the transaction that opened it is rolled back. A cursor that has not been used for
-//! ten minutes is closed when the session next uses cursors.
+//! ten minutes, or half an hour with `noCursorTimeout`, is closed when the session next uses cursors.
 
 use super::config;
 use super::reply::{Document, Reply, ReplyNode};
@@ -10,6 +10,7 @@ use crate::operation::table::Operation;
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
 use crate::pg::spi::cursor;
+use crate::pg::transaction::subtransaction::in_transaction_block;
 use docshard_core::error::sqlstate;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::sql::param::Param;
@@ -26,6 +27,8 @@ pub const MAX_BATCH_BYTES: usize = 16 * 1024 * 1024;
 const MAX_STEP: usize = 256;
 /// MongoDB's idle timeout of cursors.
 const IDLE: Duration = Duration::from_secs(600);
+/// The same with `noCursorTimeout`: MongoDB's timeout of the session that such a cursor belongs to.
+const LONG_IDLE: Duration = Duration::from_secs(1800);
 
 /// A cursor that may have further documents.
 #[derive(Debug)]
@@ -121,6 +124,9 @@ fn begin(
     if is_last {
         cursor.close()?;
     } else {
+        if opening.batch > 0 && cursor.portal.is_some() && !in_transaction_block() {
+            cursor::hold_in_little_memory();
+        }
         CURSORS.with_borrow_mut(|cursors| cursors.insert(id, cursor));
     }
     Ok(batch)
@@ -202,7 +208,7 @@ fn new_id() -> i64 {
 /// Closes cursors that have been idle too long. Ignores errors, which mean that a portal was closed already.
 fn close_idle() {
     let idle: Vec<Cursor> = CURSORS.with_borrow_mut(|cursors| {
-        let is_idle = |cursor: &Cursor| cursor.may_expire && cursor.used.elapsed() > IDLE;
+        let is_idle = |cursor: &Cursor| cursor.used.elapsed() > if cursor.may_expire { IDLE } else { LONG_IDLE };
         let ids: Vec<i64> = cursors.iter().filter(|(_, cursor)| is_idle(cursor)).map(|(id, _)| *id).collect();
         ids.iter().filter_map(|id| cursors.remove(id)).collect()
     });

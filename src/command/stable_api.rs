@@ -7,9 +7,11 @@ use serde_json::Value as Json;
 
 /// The commands of MongoDB's stable API, version 1.
 const STABLE: &[&str] = &[
+    "abortTransaction",
     "aggregate",
     "bulkWrite",
     "collMod",
+    "commitTransaction",
     "count",
     "create",
     "createIndexes",
@@ -17,6 +19,7 @@ const STABLE: &[&str] = &[
     "drop",
     "dropDatabase",
     "dropIndexes",
+    "endSessions",
     "explain",
     "find",
     "findAndModify",
@@ -28,6 +31,7 @@ const STABLE: &[&str] = &[
     "listDatabases",
     "listIndexes",
     "ping",
+    "refreshSessions",
     "update",
 ];
 
@@ -47,6 +51,11 @@ const UNSTABLE_STAGES: &[&str] = &[
     "$shardedDataDistribution",
     "$vectorSearch",
 ];
+
+/// The versions of the stable API that have a command.
+pub fn versions(command: &str) -> &'static [&'static str] {
+    if STABLE.contains(&command) { &["1"] } else { &[] }
+}
 
 /// Checks the API version that a client asks for and, with `apiStrict`, that the command is in that version.
 ///

@@ -57,6 +57,27 @@ fn open_portal(name: Option<&CStr>, sql: &str, params: &[Param<'_>], options: u3
     }
 }
 
+/// Limits the memory for the rest of a holdable portal's rows, which the commit stores; what exceeds it goes into a file. A session may have
+/// many such portals, whose rows may never be read.
+pub fn hold_in_little_memory() {
+    const LITTLE_KB: i32 = 1024;
+    // SAFETY: inside a transaction; PostgreSQL's own name and value of a setting that every user may set, both static strings.
+    unsafe {
+        if pg_sys::work_mem > LITTLE_KB {
+            pg_sys::set_config_option(
+                c"work_mem".as_ptr(),
+                c"1MB".as_ptr(),
+                pg_sys::GucContext::PGC_USERSET,
+                pg_sys::GucSource::PGC_S_SESSION,
+                pg_sys::GucAction::GUC_ACTION_LOCAL,
+                true,
+                0,
+                false,
+            );
+        }
+    }
+}
+
 /// During a hold (see the header), returns how many portals had been opened when the hold was first noticed; only younger portals may be
 /// closed meanwhile. None if there is no hold.
 fn hold_began() -> Option<u64> {

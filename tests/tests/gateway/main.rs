@@ -371,6 +371,15 @@ fn transactions_that_nobody_ends_are_aborted() {
     assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard.find('test.things')"), 1);
 }
 
+/// Long before the transactions' lifetime.
+#[test]
+fn transactions_of_ended_sessions_end_whoever_waits() {
+    let cluster = cluster();
+    let gateway = Gateway::start(&cluster.router, &["--transaction-lifetime", "600"]);
+    assert!(gateway.python("ended.py", &["ann", PASSWORD]).contains("done"));
+    wait_until("they are aborted", PATIENCE, || unclean(&cluster).is_empty());
+}
+
 /// The router ends the session of a transaction that waits for its client.
 #[test]
 fn a_transaction_whose_session_ends_is_run_again() {

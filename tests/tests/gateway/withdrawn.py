@@ -31,9 +31,10 @@ def count(raw):
     return raw.message(count="things", **{"$db": "test"})["ok"]
 
 
-def is_out(raw):
+def is_out(raw, **command):
+    command = command or {"insert": "things", "documents": [{"from": "a client whose password is void"}]}
     try:
-        return raw.message(insert="things", documents=[{"from": "a client whose password is void"}], **{"$db": "test"}) and False
+        return raw.message(**command, **{"$db": "test"}) and False
     except (EOFError, ConnectionResetError):
         return True
 
@@ -43,13 +44,15 @@ def wait(word):
     sys.stdin.readline()
 
 
-old = [log_in(password), log_in(password)]
+old = [log_in(password), log_in(password), log_in(password)]
 assert all(count(raw) == 1 for raw in old)
 wait("logged in")
 # The password is another one, and the role's sessions were ended.
 assert log_in(password) is None
 mine = log_in(new)
 assert count(mine) == 1
+# It has no power over the sessions of those who know the new one, either.
+assert is_out(old.pop(), killAllSessions=[])
 assert all(is_out(raw) for raw in old)
 assert count(mine) == 1
 wait("logged in anew")
