@@ -382,6 +382,7 @@ kinds! {
     InvalidLength = 16, INVALID_PARAMETER_VALUE;
     IllegalOperation = 20, OBJECT_NOT_IN_PREREQUISITE_STATE;
     CannotDropShardKeyIndex = 370, OBJECT_NOT_IN_PREREQUISITE_STATE;
+    NoSuchKey = 4, INVALID_PARAMETER_VALUE;
     LockTimeout = 24, LOCK_NOT_AVAILABLE;
     NamespaceNotFound = 26, UNDEFINED_TABLE;
     IndexNotFound = 27, UNDEFINED_OBJECT;

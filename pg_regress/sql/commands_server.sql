@@ -20,6 +20,12 @@ SELECT string_agg(name, ' ' ORDER BY name) AS fields FROM (SELECT DISTINCT jsonb
 SELECT run('admin', '{"currentOp": 1, "type": "op", "ns": "srv.none"}'), jsonb_array_length(run('admin', '{"currentOp": 1, "active": true, "op": {"$in": ["command"]}}') -> 'inprog') > 0 AS active,
        run('admin', '{"currentOp": 1, "ns": {"$nope": 1}}') ->> 'codeName' AS operator;
 SELECT string_agg(name, ' ' ORDER BY name) AS statistics FROM jsonb_object_keys(run('srv', '{"serverStatus": 1}') #> '{shardingStatistics,unshardCollection}') AS name;
+SELECT run('srv', '{"serverStatus": 1, "connections": 0, "transactions": false, "asserts": 1}') ?| '{connections,transactions,asserts}' AS shown;
+SELECT run('admin', '{"getParameter": {"showDetails": true}, "authenticationMechanisms": 1}'),
+       run('admin', '{"getParameter": 1, "logLevel": 1}') ->> 'codeName' AS unknown, run('admin', '{"getParameter": {"allParameters": 1}}') ->> 'codeName' AS number,
+       run('admin', '{"getParameter": {"allParameters": true, "setAt": "never"}}') ->> 'codeName' AS never, run('srv', '{"getParameter": "*"}') ->> 'codeName' AS other_database;
+SELECT run('admin', '{"killOp": 1, "op": 1.5}') ->> 'codeName' AS fraction, run('admin', '{"killOp": 1, "op": 99999999999}') ->> 'codeName' AS large, run('admin', '{"killOp": 1, "op": "7", "x": 1}') ->> 'info' AS text;
+SELECT run('srv', '{"listCommands": 1, "x": 1}') #> '{commands,find,apiVersions}' AS versions, run('srv', '{"listCommands": 1}') #> '{commands,serverStatus,apiVersions}' AS none;
 SELECT run('admin', '{"killOp": 1, "op": 999999999}'), run('admin', '{"killOp": 1, "op": "x"}') ->> 'codeName' AS text, run('admin', '{"killOp": 1}') ->> 'codeName' AS none;
 
 -- Stages that describe the cluster.

@@ -29,7 +29,9 @@ SELECT pg_temp.merged('{"whenMatched": "replace", "whenNotMatched": "fail"}');
 SELECT pg_temp.merged('{"whenMatched": "keepExisting"}');
 SELECT pg_temp.merged('{"whenMatched": "fail"}');
 SELECT pg_temp.merged('{"whenMatched": [{"$set": {"qty": {"$add": ["$qty", "$$new.qty"]}}}]}');
-SELECT pg_temp.merged('{"whenMatched": [{"$set": {"qty": {"$add": ["$qty", "$$n"]}, "item": "$$new.item", "none": "$$none"}}], "let": {"n": {"$multiply": ["$qty", 100]}, "none": "$nothing"}, "whenNotMatched": "discard"}');
+SELECT pg_temp.merged('{"whenMatched": [{"$set": {"qty": {"$add": ["$qty", "$$n"]}, "item": "$$new.item"}}], "let": {"n": {"$multiply": ["$qty", 100]}}, "whenNotMatched": "discard"}');
+-- A variable without a value is undefined.
+SELECT pg_temp.merged('{"whenMatched": [{"$set": {"none": "$$none"}}], "let": {"none": "$nothing"}}');
 SELECT pg_temp.merged('{"whenMatched": [{"$unset": "old"}], "whenNotMatched": "fail"}');
 SELECT pg_temp.merged('{"whenMatched": "keepExisting", "whenNotMatched": "discard"}');
 SELECT pg_temp.merged('{"whenMatched": "fail", "whenNotMatched": "fail"}');
@@ -84,6 +86,13 @@ SELECT docshard.count_documents('merging.ranged', '{"k": 1}');
 BEGIN READ ONLY;
 SELECT docshard.aggregate('merging.sales', '[{"$match": {"_id": -1}}, {"$merge": "ranged"}]');
 ROLLBACK;
+-- A unique index that is not sparse has one entry for null and for a missing value.
+SELECT docshard.create_index('merging.keyed', '{"k.a": 1}', '{"unique": true}');
+SELECT docshard.insert_one('merging.keyed', '{"_id": 2, "k": {"a": 1}}') ->> 'insertedId' AS id;
+SELECT docshard.aggregate('merging.$cmd.aggregate', '[{"$documents": [{"_id": 1, "new": 1}]}, {"$merge": {"into": "keyed", "on": "k.a"}}]');
+SELECT docshard.aggregate('merging.$cmd.aggregate', '[{"$documents": [{"k": {"a": null}, "more": 2}, {"k": 3, "more": 3}]}, {"$merge": {"into": "keyed", "on": "k.a"}}]');
+SELECT docshard.find('merging.keyed', '{}', '{"sort": {"_id": 1}}');
+SELECT docshard.aggregate('merging.$cmd.aggregate', '[{"$documents": [{"_id": 7}]}, {"$merge": {"into": "keyed", "on": "k.a"}}]');
 -- Where it may not be, and what it does not understand.
 SELECT docshard.aggregate('merging.sales', '[{"$merge": "target"}, {"$match": {}}]');
 SELECT docshard.aggregate('merging.sales', '[{"$facet": {"a": [{"$merge": "target"}]}}]');

@@ -2,6 +2,7 @@
 
 use super::reply::{Reply, ReplyNode};
 use super::request::Request;
+use super::stable_api;
 use crate::operation::writing::MAX_BATCH;
 use crate::pg::error::{Error, Result};
 use crate::pg::{server, spi};
@@ -164,6 +165,8 @@ pub fn list_commands(request: &Request<'_>) -> Result<Reply> {
                 "adminOnly": command.admin_only,
                 "secondaryOk": !command.writes,
                 "requiresAuth": true,
+                "apiVersions": stable_api::versions(command.name),
+                "deprecatedApiVersions": [],
                 "aliases": command.aliases,
                 "fields": command.fields.iter().flat_map(|group| group.iter()).map(|field| field.name).collect::<Vec<_>>(),
                 "functions": command.operations.iter().map(|operation| operation.function).collect::<Vec<_>>(),

@@ -5,13 +5,12 @@ use super::information::{VERSION, server};
 use super::reply::{Reply, ReplyNode};
 use super::request::Request;
 use super::users;
-use crate::operation::arguments::number;
-use crate::operation::arguments::{Arguments, Form};
+use crate::operation::arguments::{Arguments, Form, Type, mismatch, number, truth};
 use crate::operation::{inspect, table};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use crate::router::reads::activity;
-use docshard_core::error::{Kind, bail, error};
+use docshard_core::error::{Kind, bail, ensure, error};
 use docshard_core::query::filter::Filter;
 use docshard_core::sql::param::Param;
 use docshard_core::values::document::{ext_json, raw, write};
@@ -32,7 +31,8 @@ fn now() -> Json {
 }
 
 /// Connections of the whole PostgreSQL server, transactions and deadlocks of this database, and the time since PostgreSQL's start.
-pub fn server_status(_request: &Request<'_>) -> Result<Reply> {
+/// A section that the command names with 0 or false is left out; other fields are ignored, as in MongoDB.
+pub fn server_status(request: &Request<'_>) -> Result<Reply> {
     let row = row(
         "SELECT (extract(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.pg_postmaster_start_time()) * 1000)::pg_catalog.int8, \
                 pg_catalog.current_setting('max_connections')::pg_catalog.int8, \
@@ -42,7 +42,7 @@ pub fn server_status(_request: &Request<'_>) -> Result<Reply> {
            FROM pg_catalog.pg_stat_database d WHERE d.datname = pg_catalog.current_database()",
     )?;
     let (millis, most, current) = (row.i64(0), row.i64(1), row.i64(2));
-    let status = json!({
+    let mut status = json!({
         "host": address()?,
         "version": VERSION,
         "process": "mongos",
@@ -60,6 +60,10 @@ pub fn server_status(_request: &Request<'_>) -> Result<Reply> {
         "shardingStatistics": activity::layout_changes()?,
         "queryAnalyzers": {"activeCollections": activity::query_analyzers()?.len()},
     });
+    if let Json::Object(sections) = &mut status {
+        let fields = request.fields.others(&request.generic);
+        sections.retain(|section, value| !value.is_object() || fields.get(section).and_then(truth) != Some(false));
+    }
     Ok(Reply::of(status))
 }
 
@@ -92,7 +96,7 @@ pub fn get_log(request: &Request<'_>) -> Result<Reply> {
     }
 }
 
-/// The parameters that docshard can answer truthfully.
+/// The parameters that docshard can answer truthfully. They cannot be set.
 pub fn get_parameter(request: &Request<'_>) -> Result<Reply> {
     let known = [
         ("authenticationMechanisms", json!(["SCRAM-SHA-256"])),
@@ -101,9 +105,25 @@ pub fn get_parameter(request: &Request<'_>) -> Result<Reply> {
             json!({"version": VERSION.rsplit_once('.').map_or(VERSION, |(version, _)| version)}),
         ),
     ];
-    let asks_for_all = request.target == "*" || request.target.get("allParameters").is_some();
-    let shown = known.into_iter().filter(|(name, _)| asks_for_all || request.fields.get(name).is_some());
-    let shown: serde_json::Map<String, Json> = shown.map(|(name, value)| (name.to_owned(), value)).collect();
+    let option = |name: &str, kind: Type| match request.target.get(name) {
+        Some(given) if !kind.takes(given) => Err(mismatch(&format!("getParameter.{name}"), given, kind)),
+        given => Ok(given),
+    };
+    let is_set = |name: &str| -> Result<bool> { Ok(option(name, Type::StrictBool)?.and_then(truth).unwrap_or(false)) };
+    let (asks_for_all, shows_details) = (request.target == "*" || is_set("allParameters")?, is_set("showDetails")?);
+    match option("setAt", Type::String)?.and_then(Json::as_str) {
+        None | Some("startup" | "runtime") => {}
+        Some(other) => {
+            bail!(Kind::BadValue, "Enumeration value '{other}' for field 'getParameter.setAt' is not a valid value.")
+        }
+    }
+    let others = request.fields.others(&request.generic);
+    let shown = known.into_iter().filter(|(name, _)| asks_for_all || others.contains_key(*name));
+    let shown = shown.map(|(name, value)| match shows_details {
+        true => (name.to_owned(), json!({"value": value, "settableAtRuntime": false, "settableAtStartup": false})),
+        false => (name.to_owned(), value),
+    });
+    let shown: serde_json::Map<String, Json> = shown.collect();
     if shown.is_empty() {
         return Err(Error::new(Kind::InvalidOptions, "no option found to get"));
     }
@@ -129,11 +149,11 @@ pub fn whats_my_uri(_request: &Request<'_>) -> Result<Reply> {
 }
 
 pub fn connection_status(request: &Request<'_>) -> Result<Reply> {
-    let (name, roles) = users::current()?;
+    let (name, roles, privileges) = users::current()?;
     let user = json!({"user": name, "db": "admin"});
     let mut info = json!({"authenticatedUsers": [user], "authenticatedUserRoles": roles});
     if request.fields.flag("showPrivileges") {
-        info["authenticatedUserPrivileges"] = json!([]);
+        info["authenticatedUserPrivileges"] = privileges;
     }
     Ok(Reply::of(json!({"authInfo": info})))
 }
@@ -156,10 +176,18 @@ pub fn current_op(request: &Request<'_>) -> Result<Reply> {
 
 /// Cancels the statement of a session, as far as PostgreSQL allows the caller to.
 pub fn kill_op(request: &Request<'_>) -> Result<Reply> {
-    let given = request.fields.get("op").unwrap_or(&Json::Null);
-    let pid = number(given).and_then(|pid| pid.as_i64()).or_else(|| given.as_str().and_then(|text| text.parse().ok()));
+    let Some(given) = request.fields.get("op") else { bail!(Kind::NoSuchKey, "Missing expected field \"op\"") };
+    let pid = match (number(given), given.as_str().map(str::parse::<i64>)) {
+        (Some(pid), _) => {
+            let is_integral = pid.to_f64().fract() == 0.0;
+            ensure!(is_integral, Kind::BadValue, "Expected field \"op\" to have a value that is exactly an integer");
+            pid.as_i64()
+        }
+        (None, Some(Ok(pid))) => Some(pid),
+        (None, _) => bail!(Kind::TypeMismatch, "killOp.op must be the opid of an operation, not {given}"),
+    };
     let Some(pid) = pid.and_then(|pid| i32::try_from(pid).ok()) else {
-        bail!(Kind::TypeMismatch, "killOp.op must be the opid of an operation, not {given}");
+        bail!(26823, "invalid op: {given}");
     };
     spi::query(
         "SELECT pg_catalog.pg_cancel_backend(pid) FROM pg_catalog.pg_stat_activity \
@@ -171,6 +199,19 @@ pub fn kill_op(request: &Request<'_>) -> Result<Reply> {
 
 /// Checks a collection as `check_collection` does.
 pub fn validate(request: &Request<'_>) -> Result<Reply> {
+    let is_set = |name: &&&str| request.fields.get(name).is_some_and(|value| truth(value) != Some(false));
+    let named = |names: &'static [&'static str]| names.iter().find(is_set);
+    if let Some(option) = named(&["repair", "fixMultikey"]) {
+        bail!(Kind::NotImplemented, "the option '{option}' is not supported");
+    }
+    if let (Some(_), Some(other)) =
+        (named(&["metadata"]), named(&["full", "background", "checkBSONConformance", "enforceFastCount"]))
+    {
+        bail!(
+            Kind::InvalidOptions,
+            "Running the validate command with {{metadata: true}} is not supported with {other}"
+        );
+    }
     let namespace = request.namespace()?;
     crate::catalog::collections::views::refuse(&namespace)?;
     let report = request.administer(&table::CHECK_COLLECTION, || {

@@ -93,34 +93,20 @@ const SEARCH: &str = "Search indexes are a service of MongoDB Atlas. Other index
 const SEARCH_INDEX: Fields = &[&[may("name", Type::String), may("id", Type::String), may("definition", Type::Object)]];
 const LAST_ERROR: &[Field] =
     &[may("w", Type::Any), may("j", Type::Bool), may("wtimeout", Type::Integer), may("fsync", Type::Bool)];
+/// Any value counts as true, but 0 and false.
 const VALIDATING: &[Field] = &[
-    may("scandata", Type::Bool),
-    may("full", Type::Bool),
-    may("checkBSONConformance", Type::Bool),
-    may("background", Type::Bool),
-    may("metadata", Type::Bool),
-    may("repair", Type::Bool).refused(),
-    may("fixMultikey", Type::Bool).refused(),
+    may("scandata", Type::Any),
+    may("full", Type::Any),
+    may("checkBSONConformance", Type::Any),
+    may("enforceFastCount", Type::Any),
+    may("background", Type::Any),
+    may("metadata", Type::Any),
+    may("repair", Type::Any),
+    may("fixMultikey", Type::Any),
+    OTHERS,
 ];
 const DATA_SIZE: &[Field] =
     &[may("keyPattern", Type::Object), may("min", Type::Object), may("max", Type::Object), may("estimate", Type::Bool)];
-const PARAMETERS: &[Field] = &[
-    may("allParameters", Type::Bool),
-    may("showDetails", Type::Bool),
-    may("setAt", Type::String),
-    may("featureCompatibilityVersion", Type::Any),
-    may("authenticationMechanisms", Type::Any),
-];
-/// The options of `serverStatus`, by which MongoDB shows or omits sections. They are accepted, and change nothing.
-const SECTIONS: &[Field] = &[
-    may("repl", Type::Any),
-    may("metrics", Type::Any),
-    may("locks", Type::Any),
-    may("asserts", Type::Any),
-    may("sharding", Type::Any),
-    may("tcmalloc", Type::Any),
-    may("wiredTiger", Type::Any),
-];
 const RESTRICTIONS: Field = may("authenticationRestrictions", Type::Array).refused();
 const ROLES: &[Field] = &[must("roles", Type::Array)];
 const USER: Fields = &[&[
@@ -208,12 +194,12 @@ commands! {
     "buildInfo" | "buildinfo" reads command(Any) NONE => [] information::build_info, "report the version";
     "getLastError" | "getlasterror" reads command(Any) &[LAST_ERROR]
         => [] information::get_last_error, "report the result of this session's last command";
-    "listCommands" reads command(Any) NONE => [] information::list_commands, "list the commands";
-    "serverStatus" reads command(Any) &[SECTIONS] => [] server::server_status, "report connections and transactions";
+    "listCommands" reads command(Any) &[ANY_OTHER] => [] information::list_commands, "list the commands";
+    "serverStatus" reads command(Any) &[ANY_OTHER] => [] server::server_status, "report connections and transactions";
     "hostInfo" reads command(Any) NONE => [] server::host_info, "describe the machine";
     "getCmdLineOpts" reads admin(Any) NONE => [] server::get_cmd_line_opts, "report the options of the command line";
     "getLog" reads admin(String) NONE => [] server::get_log, "report startup warnings";
-    "getParameter" reads admin(Any) &[PARAMETERS] => [] server::get_parameter, "report a parameter";
+    "getParameter" reads admin(Any) &[ANY_OTHER] => [] server::get_parameter, "report a parameter";
     "getDefaultRWConcern" reads admin(Any) &[&[may("inMemory", Type::Bool)]]
         => [] server::get_default_rw_concern, "report the default read and write concern";
     "connectionStatus" reads command(Any) &[&[may("showPrivileges", Type::Bool)]]
@@ -221,8 +207,8 @@ commands! {
     "whatsmyuri" reads command(Any) NONE => [] server::whats_my_uri, "report the address of the client";
     "currentOp" reads admin(Any) &[&[may("$all", Type::Bool), may("$ownOps", Type::Bool), OTHERS]]
         => [] server::current_op, "list the running statements";
-    "killOp" writes admin(Any) &[&[must("op", Type::Any)]] => [] server::kill_op, "cancel a statement";
-    "top" reads admin(Any) NONE => [] cluster::refused, "MongoDB's routers have no command top: docshard.index_usage and pg_stat_statements count accesses";
+    "killOp" writes admin(Any) &[&[may("op", Type::Any), OTHERS]] => [] server::kill_op, "cancel a statement";
+    "top" reads admin(Any) &[ANY_OTHER] => [] cluster::refused, "MongoDB's routers have no command top: docshard.index_usage and pg_stat_statements count accesses";
     // Sessions.
     "startSession" reads command(Any) &[ANY_OTHER] => [] sessions::start, "begin a session";
     "refreshSessions" reads command(Array) &[ANY_OTHER] => [] sessions::named, "keep sessions from being forgotten";

@@ -151,11 +151,17 @@ fn roles(known: &Known) -> Json {
     known.rights.iter().map(users::shown).collect()
 }
 
-/// Returns the name of the current user, and its roles as MongoDB shows them.
-pub fn current() -> Result<(String, Json)> {
+fn privileges(known: &Known) -> Json {
+    known.rights.iter().filter_map(users::privilege).collect()
+}
+
+/// Returns the name of the current user, and its roles and privileges as MongoDB shows them.
+pub fn current() -> Result<(String, Json, Json)> {
     let name = server::user_name(server::current_user());
-    let roles = users::known(Some(&[&name]), true)?.first().map_or_else(|| json!([]), roles);
-    Ok((name, roles))
+    let known = users::known(Some(&[&name]), true)?.into_iter().next();
+    let known = known.unwrap_or_else(|| Known { name, rights: Vec::new() });
+    let (roles, privileges) = (roles(&known), privileges(&known));
+    Ok((known.name, roles, privileges))
 }
 
 pub fn users_info(request: &Request<'_>) -> Result<Reply> {
@@ -167,6 +173,7 @@ pub fn users_info(request: &Request<'_>) -> Result<Reply> {
         let mut shown = json!({"_id": id, "user": user.name, "db": db, "roles": roles});
         if request.fields.flag("showPrivileges") {
             shown["inheritedRoles"] = roles;
+            shown["inheritedPrivileges"] = privileges(&user);
         }
         shown["mechanisms"] = json!(["SCRAM-SHA-256"]);
         Document::made(&shown)
@@ -180,7 +187,12 @@ pub fn roles_info(request: &Request<'_>) -> Result<Reply> {
     for role in known(wanted.as_deref(), false)? {
         let db = shown_in(wanted.as_deref(), &role.name, request.db);
         let (id, roles) = (format!("{db}.{}", role.name), roles(&role));
-        let shown = json!({"_id": id, "role": role.name, "db": db, "isBuiltin": false, "roles": roles, "inheritedRoles": roles});
+        let mut shown = json!({"_id": id, "role": role.name, "db": db, "isBuiltin": false, "roles": roles, "inheritedRoles": roles});
+        if request.fields.flag("showPrivileges") {
+            let privileges = privileges(&role);
+            shown["inheritedPrivileges"] = privileges.clone();
+            shown["privileges"] = privileges;
+        }
         documents.push(Document::made(&shown)?);
     }
     let is_wanted = |name: &str| match &wanted {

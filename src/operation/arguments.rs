@@ -450,7 +450,8 @@ fn is_integer(value: &Value) -> bool {
     }
 }
 
-fn truth(json: &Json) -> Option<bool> {
+/// What a boolean or a number means as a boolean; None for other values.
+pub fn truth(json: &Json) -> Option<bool> {
     match json {
         Json::Bool(value) => Some(*value),
         other => number(other).map(|number| number.to_f64() != 0.0),

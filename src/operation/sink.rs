@@ -25,15 +25,18 @@ use crate::router::writes::keyed_updates::{self, KeyedOutcome, KeyedUpdate};
 use crate::router::writes::{clear, modify};
 use docshard_core::error::{Kind, error};
 use docshard_core::query::environment::Environment;
-use docshard_core::query::stage::{Memory, Merging, Pipeline, Sink, WhenMatched, WhenNotMatched, target_filter};
+use docshard_core::query::stage::{
+    Memory, Merging, Pipeline, Sink, WhenMatched, WhenNotMatched, target_filter, with_nulls,
+};
 use docshard_core::query::update::Style;
-use docshard_core::routing::model::Collection;
+use docshard_core::routing::model::{Collection, Index};
 use docshard_core::routing::request::modification::{Modification, Write};
 use docshard_core::routing::request::query::Query;
 use docshard_core::values::collation::Collator;
 use docshard_core::values::document::ext_json;
 use docshard_core::values::document::raw::{self, RawObject, RawValue};
 use docshard_core::values::document::value::Value;
+use docshard_core::values::document::write;
 use serde_json::{Value as Json, json};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -138,6 +141,8 @@ pub struct Merge<'p> {
     on: Vec<String>,
     /// `on` is the shard key with `_id`
     by_document_key: bool,
+    /// documents without a value at `on` are merged with the one that has none, as the unique index has an entry for it
+    allows_null: bool,
     /// the environment of the pipeline
     environment: &'p Environment,
     /// compares the values at `on`
@@ -179,8 +184,11 @@ impl<'p> Merge<'p> {
     ) -> Result<Self> {
         let key = document_key(collection);
         let on = merging.on.clone().unwrap_or_else(|| key.clone());
-        check_unique(collection, &on, environment.collator().map(AsRef::as_ref))?;
+        let collator = environment.collator().map(AsRef::as_ref);
+        check_unique(collection, &on, collator)?;
         let by_document_key = same(&on, &key);
+        let is_full = |index: &Index| !index.sparse;
+        let allows_null = !by_document_key && collection.is_some_and(|it| has_unique_index(it, &on, collator, is_full));
         // Shard key and `_id` are compared bytewise, without a collation.
         let collator = environment.collator().filter(|_| !by_document_key).cloned();
         let collation = collator.as_deref().map(Collator::definition);
@@ -189,7 +197,17 @@ impl<'p> Merge<'p> {
             let text = stages.to_string();
             (stages, text)
         });
-        Ok(Self { target, merging, on, by_document_key, environment, collator, filter_environment, stages })
+        Ok(Self {
+            target,
+            merging,
+            on,
+            by_document_key,
+            environment,
+            collator,
+            allows_null,
+            filter_environment,
+            stages,
+        })
     }
 
     fn run(&self, documents: &mut Results) -> Result<()> {
@@ -219,8 +237,13 @@ impl<'p> Merge<'p> {
         let has_id = object(document)?.get("_id").is_some() || self.on.iter().any(|path| path == "_id");
         let given = (!has_id).then(|| document.to_vec());
         let document = object(given.as_deref().unwrap_or(&new.bytes))?;
-        let (filter, key) = target_filter(document, &self.on, self.collator.as_deref())?;
-        Ok(Item { new, given, filter, key })
+        let (filter, key) = target_filter(document, &self.on, self.allows_null, self.collator.as_deref())?;
+        let completed = if self.allows_null { with_nulls(document, &self.on)? } else { None };
+        let Some(completed) = completed else {
+            return Ok(Item { new, given, filter, key });
+        };
+        let given = Some(given.unwrap_or_else(|| new.bytes.clone()));
+        Ok(Item { new: Storable::new(&write::value(&completed)?)?, given, filter, key })
     }
 
     fn write(&self, items: Vec<Item>) -> Result<()> {
@@ -387,9 +410,21 @@ fn is_unique(collection: &Collection, on: &[String], collator: Option<&Collator>
     if collection.unique && collator.is_none() && same(on, &key) {
         return true;
     }
+    has_unique_index(collection, on, collator, |_| true)
+}
+
+/// True if a unique index of all documents, that `is_wanted` takes, has exactly these paths.
+fn has_unique_index(
+    collection: &Collection,
+    on: &[String],
+    collator: Option<&Collator>,
+    is_wanted: impl Fn(&Index) -> bool,
+) -> bool {
+    let key: Vec<String> = collection.key.fields.iter().map(|(path, _)| path.clone()).collect();
     collection.indexes.iter().any(|index| {
         let fields: Vec<String> = index.fields().iter().map(|(path, _)| path.clone()).collect();
         index.unique
+            && is_wanted(index)
             && index.partial_filter().is_none()
             && index.keys.wildcard.is_none()
             && index.collation().map(|own| own.definition()) == collator.map(Collator::definition)

@@ -275,6 +275,19 @@ fn of_privilege(privilege: &Json) -> Result<Right> {
     }
 }
 
+/// Shows a right as MongoDB shows a privilege; None for a membership or an attribute, whose privileges are PostgreSQL's.
+pub fn privilege(right: &Right) -> Option<Json> {
+    let Right::Grant(level, resource) = right else { return None };
+    let (db, collection) = match resource.split_once('.') {
+        _ if resource == EVERYTHING => ("", ""),
+        Some(parts) => parts,
+        None => (resource.as_str(), ""),
+    };
+    let writing = if *level == Level::Write { WRITING } else { &[] };
+    let actions: Vec<&str> = READING.iter().chain(writing).copied().collect();
+    Some(json!({"resource": {"db": db, "collection": collection}, "actions": actions}))
+}
+
 /// A user or a role, and what it may do.
 #[derive(Debug)]
 pub struct Known {

@@ -40,7 +40,7 @@ pub use pipeline::{Division, Pipeline};
 pub use rearranging::division::Find;
 pub use runtime::resources::{Collections, NoCollections, Resources};
 pub use runtime::rows::Rows;
-pub use runtime::sink::{Merging, Sink, TargetCollection, WhenMatched, WhenNotMatched, target_filter};
+pub use runtime::sink::{Merging, Sink, TargetCollection, WhenMatched, WhenNotMatched, target_filter, with_nulls};
 pub use runtime::sorter::{MemorySorter, Sorter};
 pub use runtime::statistics::{CatalogParts, Statistics};
 pub use runtime::stream::{InMemory, Input, IterStream, Memory, Stream};

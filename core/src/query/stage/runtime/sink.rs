@@ -9,6 +9,7 @@ use crate::query::expression::Expression;
 use crate::values::collation::Collator;
 use crate::values::document::element::Element;
 use crate::values::document::ext_json;
+use crate::values::document::nested::Nested;
 use crate::values::document::raw::{RawObject, RawValue};
 use crate::values::document::value::Value;
 use crate::values::key::encode::encode_under;
@@ -102,8 +103,10 @@ impl Merging {
         let collator = environment.collator().map(AsRef::as_ref);
         let mut variables = Map::new();
         for (name, expression) in &self.variables {
-            let value = expression.evaluate(document, collator)?;
-            variables.insert(name.clone(), value.as_ref().map_or_else(|| json!("$$REMOVE"), literal));
+            // A variable without a value is undefined for the pipeline, as in MongoDB.
+            if let Some(value) = expression.evaluate(document, collator)? {
+                variables.insert(name.clone(), literal(&value));
+            }
         }
         Ok(variables)
     }
@@ -150,8 +153,13 @@ impl WhenNotMatched {
 /// returns the encoding of these values, which is the same for documents that match the same document.
 ///
 /// # Errors
-/// `Location51185` for an array, `Location51132` for a value that is null or missing.
-pub fn target_filter(document: RawObject<'_>, on: &[String], collator: Option<&Collator>) -> Result<(Json, Vec<u8>)> {
+/// `Location51185` for an array, `Location51132` for a value that is null or missing if these are not allowed.
+pub fn target_filter(
+    document: RawObject<'_>,
+    on: &[String],
+    allows_null: bool,
+    collator: Option<&Collator>,
+) -> Result<(Json, Vec<u8>)> {
     let (mut filter, mut key) = (Map::new(), Vec::new());
     for path in on {
         let value = value_at(document, path);
@@ -161,14 +169,41 @@ pub fn target_filter(document: RawObject<'_>, on: &[String], collator: Option<&C
         }
         let is_nullish = matches!(element, Element::Null | Element::Undefined);
         ensure!(
-            !is_nullish,
+            allows_null || !is_nullish,
             51132,
             "$merge write error: 'on' field '{path}' cannot be missing, null, undefined or an array"
         );
-        filter.insert(path.clone(), json!({"$eq": ext_json::to_json(&Value::from_element(&element))}));
+        let value = if is_nullish { Json::Null } else { ext_json::to_json(&Value::from_element(&element)) };
+        filter.insert(path.clone(), json!({"$eq": value}));
         encode_under(&element, collator, &mut key);
     }
     Ok((Json::Object(filter), key))
+}
+
+/// Returns the document with null at those of these paths at which it has no value, as it is inserted; None if it has a value at all of them.
+pub fn with_nulls(document: RawObject<'_>, on: &[String]) -> Result<Option<Value>> {
+    let mut missing = on.iter().filter(|path| value_at(document, path).is_none()).peekable();
+    if missing.peek().is_none() {
+        return Ok(None);
+    }
+    missing.try_fold(Value::from_raw(RawValue::Object(document)), |value, path| with_null(value, path)).map(Some)
+}
+
+/// Sets null at a path of embedded documents, which are made where they are missing.
+fn with_null(value: Value, path: &str) -> Result<Value> {
+    let Value::Object(fields) = value else { return Ok(value) };
+    let mut fields = fields.into_vec();
+    let (name, rest) = path::split(path);
+    let at = fields.iter().position(|(field, _)| field == name);
+    let inner = match rest {
+        None => Value::Null,
+        Some(rest) => {
+            let empty = || Nested::new(Vec::new()).map(Value::Object);
+            with_null(at.map_or_else(empty, |at| Ok(fields.swap_remove(at).1))?, rest)?
+        }
+    };
+    fields.push((name.to_owned(), inner));
+    Nested::new(fields).map(Value::Object)
 }
 
 /// Returns the value at a path that leads through embedded documents only.
