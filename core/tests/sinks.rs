@@ -4,8 +4,9 @@ mod common;
 
 use common::*;
 use docshard_core::query::environment::Environment;
-use docshard_core::query::stage::{Merging, Pipeline, Sink, WhenMatched, WhenNotMatched, target_filter};
+use docshard_core::query::stage::{Merging, Pipeline, Sink, WhenMatched, WhenNotMatched, target_filter, with_nulls};
 use docshard_core::values::collation::Collator;
+use docshard_core::values::document::ext_json;
 use serde_json::{Value as Json, json};
 
 fn parse(pipeline: &Json) -> Result<Pipeline, i32> {
@@ -231,8 +232,30 @@ fn documents_match_by_the_values_of_on() {
         (json!({"a": []}), on(&["a"]), Err(51185)),
     ] {
         let stored = document_of(document.clone());
-        let found = target_filter(common::document(&stored), &paths, None).map_err(|error| error.kind.code());
+        let found = target_filter(common::document(&stored), &paths, false, None).map_err(|error| error.kind.code());
         assert_eq!(found.map(|(filter, _)| filter), expected, "{document} {paths:?}");
+    }
+}
+
+#[test]
+fn documents_without_a_value_match_null_if_the_index_has_it() {
+    for (document, path, completed) in [
+        (json!({"_id": 1}), "a", Some(json!({"_id": 1, "a": null}))),
+        (json!({"_id": 1, "a": null}), "a", None),
+        (json!({"a": {"c": 1}}), "a.b", Some(json!({"a": {"b": null, "c": 1}}))),
+        (json!({"_id": 1}), "a.b.c", Some(json!({"_id": 1, "a": {"b": {"c": null}}}))),
+        (json!({"a": 1}), "a.b", Some(json!({"a": 1}))),
+    ] {
+        let (stored, on) = (bytes(&document), [path.to_owned()]);
+        let (filter, _) = target_filter(common::document(&stored), &on, true, None).unwrap();
+        assert_eq!(filter, json!({path: {"$eq": null}}), "{document}");
+        let found = with_nulls(common::document(&stored), &on).unwrap();
+        assert_eq!(found.map(|value| ext_json::to_json(&value)), completed, "{document}");
+    }
+    for document in [json!({"a": [{"b": 1}]}), json!({"a": {"b": []}})] {
+        let stored = bytes(&document);
+        let refused = target_filter(common::document(&stored), &["a.b".to_owned()], true, None).unwrap_err();
+        assert_eq!(refused.kind.code(), 51185, "{document}");
     }
 }
 
@@ -241,7 +264,7 @@ fn documents_that_match_the_same_one_have_one_key() {
     let collator = Collator::parse(&json!({"locale": "en", "strength": 2})).unwrap();
     let key = |document: Json, collator| {
         let stored = bytes(&document);
-        target_filter(common::document(&stored), &["a".to_owned(), "b".to_owned()], collator).unwrap().1
+        target_filter(common::document(&stored), &["a".to_owned(), "b".to_owned()], false, collator).unwrap().1
     };
     let one = key(json!({"_id": 1, "a": 1, "b": "x"}), None);
     assert_eq!(key(json!({"b": "x", "a": {"$numberDecimal": "1.0"}}), None), one);
@@ -261,8 +284,5 @@ fn variables_of_a_document() {
     };
     let from = json!({"_id": 1, "a": "$b"});
     let argument = json!({"into": "c", "whenMatched": [{"$set": {"x": "$$v", "y": "$$new.a"}}], "let": {"v": {"$concat": ["$a", "!"]}, "w": "$none"}});
-    assert_eq!(
-        of(argument, from),
-        json!({"new": {"$literal": {"_id": 1, "a": "$b"}}, "v": {"$literal": "$b!"}, "w": "$$REMOVE"})
-    );
+    assert_eq!(of(argument, from), json!({"new": {"$literal": {"_id": 1, "a": "$b"}}, "v": {"$literal": "$b!"}}));
 }

@@ -164,7 +164,7 @@ pub fn target_filter(
     for path in on {
         let value = value_at(document, path);
         let element = value.map_or(Element::Null, Element::of);
-        if matches!(element, Element::Array(_)) {
+        if matches!(element, Element::Array(_)) || allows_null && leads_through_array(document, path) {
             bail!(51185, "$merge write error: 'on' field '{path}' is an array");
         }
         let is_nullish = matches!(element, Element::Null | Element::Undefined);
@@ -204,6 +204,15 @@ fn with_null(value: Value, path: &str) -> Result<Value> {
     };
     fields.push((name.to_owned(), inner));
     Nested::new(fields).map(Value::Object)
+}
+
+fn leads_through_array(document: RawObject<'_>, path: &str) -> bool {
+    let (name, Some(rest)) = path::split(path) else { return false };
+    match document.get(name) {
+        Some(RawValue::Array(_)) => true,
+        Some(value) => path::embedded(value).is_some_and(|inner| leads_through_array(inner, rest)),
+        None => false,
+    }
 }
 
 /// Returns the value at a path that leads through embedded documents only.
