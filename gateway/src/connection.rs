@@ -251,6 +251,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             "saslStart" => Some(self.start(command).await),
             "saslContinue" => Some(self.proceed(command).await),
             "logout" => {
+                self.gateway.executor.sessions.orphan(self.id);
                 // From now on the client counts as unknown. If there are too many unknown clients, it is disconnected.
                 if self.user.take().is_some() && self.gateway.anonymous.is_none() {
                     self.unknown = self.gateway.unknown.try_take(&network(self.client.ip()), 1);
@@ -274,7 +275,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let failure = Failure::new(UNAUTHORIZED, format!("Command {name} requires authentication"));
             return Outcome::Reply(failure.reply());
         }
-        if let Some(answered) = local::answer(name, self.client, self.user.as_ref(), who.is_none()) {
+        if let Some(answered) = local::answer(name, self.client, who.is_none()) {
             let reply = answered.unwrap_or_else(|failure| failure.reply());
             // The gateway does not check other fields of the command. The router does, as it has the same command: its error is
             // the reply.
@@ -294,7 +295,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             Err(failure) => return Outcome::Reply(failure.reply()),
         };
         let command = hidden.as_ref().unwrap_or(command);
-        self.ask(&who, command, budget).await
+        match (self.ask(&who, command, budget).await, &self.user) {
+            (Outcome::Reply(reply), Some(user)) if name == "connectionStatus" => {
+                Outcome::Reply(reply::with_users_of(&reply, &user.database))
+            }
+            (outcome, _) => outcome,
+        }
     }
 
     /// Has a router run a command.

@@ -1,7 +1,6 @@
 //! Commands that the gateway answers itself, because they are about the connection, or can have only one answer here.
 
 use crate::reply::{self, COMMAND_NOT_FOUND, Failure, Reply};
-use crate::sasl::User;
 use bson::{Bson, RawDocument, doc};
 use std::net::SocketAddr;
 
@@ -19,13 +18,13 @@ pub fn is_plain(name: &str, command: &RawDocument) -> bool {
 }
 
 /// The answer; None if the router must give it.
-pub fn answer(name: &str, client: SocketAddr, user: Option<&User>, is_unknown: bool) -> Option<Result<Reply, Failure>> {
+pub fn answer(name: &str, client: SocketAddr, is_unknown: bool) -> Option<Result<Reply, Failure>> {
     Some(Ok(match name {
         "ping" => reply::ok(doc! {}),
         // Without a user there are no sessions.
         "endSessions" if is_unknown => reply::ok(doc! {}),
         "whatsmyuri" => reply::ok(doc! { "you": client.to_string() }),
-        "connectionStatus" if user.is_none() => {
+        "connectionStatus" if is_unknown => {
             let none = Vec::<Bson>::new();
             reply::ok(doc! { "authInfo": { "authenticatedUsers": &none, "authenticatedUserRoles": &none } })
         }

@@ -108,6 +108,16 @@ pub fn relabelled(reply: &[u8], label: &str, wanted: bool) -> Reply {
     bytes(&document)
 }
 
+/// The reply of `connectionStatus` with the database by which the client has logged in: the router knows only its role.
+pub fn with_users_of(reply: &[u8], database: &str) -> Reply {
+    let Ok(mut document) = Document::from_reader(reply) else { return reply.to_vec() };
+    let users = document.get_document_mut("authInfo").and_then(|info| info.get_array_mut("authenticatedUsers"));
+    for user in users.into_iter().flatten().filter_map(Bson::as_document_mut) {
+        user.insert("db", database);
+    }
+    bytes(&document)
+}
+
 /// The documents are made here, without a name that holds a zero byte, so they can be written.
 fn bytes(document: &Document) -> Reply {
     document.to_vec().unwrap_or_default()

@@ -8,6 +8,7 @@ use super::config;
 use super::reply::{Document, Reply, ReplyNode};
 use crate::operation::table::Operation;
 use crate::pg::error::{Error, Result};
+use crate::pg::security::credentials::random_bytes;
 use crate::pg::server;
 use crate::pg::spi::cursor;
 use crate::pg::transaction::subtransaction::in_transaction_block;
@@ -87,7 +88,7 @@ pub struct Opening<'a> {
 /// transaction that opened it commits, because snapshots and connections to shards cannot be used after that.
 pub fn open(opening: &Opening<'_>, operation: &Operation, request: &str, options: &str) -> Result<Batch> {
     close_idle();
-    let id = new_id();
+    let id = new_id()?;
     let portal = format!("docshard_cursor_{id}");
     let sql = format!("SELECT docshard.{}($1, $2::json, $3::json)", operation.function);
     cursor::open(&portal, &sql, &[Param::Text(opening.namespace), Param::Text(request), Param::Text(options)])?;
@@ -97,7 +98,7 @@ pub fn open(opening: &Opening<'_>, operation: &Operation, request: &str, options
 /// Opens a cursor over documents in memory.
 pub fn open_over(opening: &Opening<'_>, documents: Vec<Document>, partial: bool) -> Result<Batch> {
     close_idle();
-    begin(opening, new_id(), None, documents.into(), partial)
+    begin(opening, new_id()?, None, documents.into(), partial)
 }
 
 fn begin(
@@ -192,15 +193,12 @@ fn gone(id: i64, error: Error) -> Error {
 }
 
 /// Returns an id. Ids differ also between sessions, so that they are unique in the log of a connection pooler.
-fn new_id() -> i64 {
+fn new_id() -> Result<i64> {
     loop {
-        let bytes = bson::oid::ObjectId::new().bytes();
-        let mut eight = [0; 8];
-        eight.copy_from_slice(&bytes[4..]);
-        // The last of these bytes are a counter, the first ones are random. The id is positive and exact as a double.
-        let id = (i64::from_be_bytes(eight) ^ i64::from(std::process::id()) << 24) & ((1 << 53) - 1);
+        // The id is positive, and exact as a double.
+        let id = i64::from_ne_bytes(random_bytes()?) & ((1 << 53) - 1);
         if id != 0 && !CURSORS.with_borrow(|cursors| cursors.contains_key(&id)) {
-            return id;
+            return Ok(id);
         }
     }
 }

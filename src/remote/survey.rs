@@ -28,10 +28,10 @@ pub struct Surveyed {
 
 /// The connection to one host of one server.
 struct Attempt {
-    /// the server's position
+    /// the server's index in the list of servers
     server: usize,
     oid: Oid,
-    /// the host's position among those of the server
+    /// the host's index among those of the server
     host: usize,
     route: Rc<Route>,
     passwords: Passwords,
@@ -44,8 +44,8 @@ enum Stage {
     Done(Result<(Vec<RemoteRow>, Duration)>),
 }
 
-/// Queries every server, as the service role, for rows with these columns; answers come in the order of `servers`. `accept` checks the
-/// answer of the server at a position: an error refuses the host that the answer came from. `limit` does not
+/// Queries every server, as the service role, for rows with these columns; answers come in the order of `servers`. `accept` gets
+/// a server's index in `servers`, and its answer: an error refuses the host that the answer came from. `limit` does not
 /// cover the resolution of host names. Serves interrupts.
 ///
 /// # Errors

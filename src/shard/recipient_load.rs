@@ -144,7 +144,8 @@ pub fn apply_changes(changes: &ApplyChanges<'_>) -> Result<i64> {
     by_int4(staging, index, batch, Look::Active, |row| {
         let Some(((skey, id), doc)) = row.bytes(SKEY).zip(row.bytes(ID)).zip(row.bytes(DOC)) else { return };
         let key = (skey, id);
-        // A key that changed several times is in the log several times, each time with the same document.
+        // A key that changed several times has several rows in the batch, all with the document that was current when they were
+        // pulled.
         if flushed.is_err() || !pending.remove(&key) {
             return;
         }

@@ -172,7 +172,8 @@ pub fn apply(changes: &ApplyShare<'_>) -> Result<Stored> {
     by_int4(staging, index, batch, Look::Active, |row| {
         let Some(((old_skey, id), doc)) = row.bytes(SKEY).zip(row.bytes(ID)).zip(row.bytes(DOC)) else { return };
         let key = (old_skey, id);
-        // A key that changed several times is in the log several times, each time with the same document.
+        // A key that changed several times has several rows in the batch, all with the document that was current when they were
+        // pulled.
         if outcome.is_err() || !pending.remove(&key) {
             return;
         }

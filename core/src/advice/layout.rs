@@ -96,7 +96,7 @@ fn quantiles(keys: &[Vec<u8>], parts: usize) -> Vec<Vec<u8>> {
     let at = (1..parts).filter_map(|part| sorted.get(part * sorted.len() / parts));
     let mut bounds: Vec<Vec<u8>> = at.map(|key| key.to_vec()).collect();
     bounds.dedup();
-    // The first chunk begins with the lowest key.
+    // A bound at the lowest key would leave no keys to the first chunk, which begins at the pattern's minimum.
     bounds.retain(|bound| sorted.first().is_some_and(|first| bound.as_slice() > *first));
     bounds
 }

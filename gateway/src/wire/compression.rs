@@ -1,6 +1,7 @@
 //! OP_COMPRESSED: a message within a message.
 //!
-//! INVARIANT: the announced size is checked against the message limit first; inflating stops one byte beyond it.
+//! INVARIANT: the announced size is checked against the message limit first. Inflating stops one byte beyond the announced size;
+//! Snappy's own length must equal it before anything is inflated.
 
 use super::frame::{HEADER, MAX_MESSAGE};
 use super::{Bytes, Violation};

@@ -133,7 +133,7 @@ fn refuses_lost_writes() -> bool {
     ON_LOST_WRITES.get() == OnLostWrites::Refuse
 }
 
-/// The first part of the reason why this database is a copy, if its catalog is an older copy of the router's.
+/// How the recorded reason begins if this database counts as a copy because a shard is ahead of its catalog.
 const OLD_CATALOG: &str = "its catalog is an older copy, as from a backup: ";
 
 /// What a shard reports of itself.
@@ -159,9 +159,10 @@ fn no_answer() -> Error {
     error!(Kind::HostUnreachable, "the shard does not report its position")
 }
 
-/// Refuses a shard by its reported identity, as the handshake of a reader does. `known` is the position that was recorded before the shard
-/// was asked.
-/// Errors: `HostUnreachable` for an old copy.
+/// Compares the position in a shard's reported identity with `known`, the position that was recorded before the shard was asked. Cluster, shard
+/// and epoch are not compared.
+/// Errors: `HostUnreachable` without an answer, for an impossible position, and for a shard that is behind (after a promotion only if lost writes
+/// are refused); `BadValue` for a malformed identity.
 pub(super) fn check(shard: &str, known: Position, found: Option<&str>) -> Result<()> {
     let found = found.ok_or_else(no_answer)?.parse::<Donor>()?;
     let member = Member { shard: shard.to_owned(), ..found.member };
@@ -169,7 +170,8 @@ pub(super) fn check(shard: &str, known: Position, found: Option<&str>) -> Result
     node.compare(known, refuses_lost_writes(), false)
 }
 
-/// Checks a session that had no handshake: returns an error if it has reached an old copy of its shard, else None.
+/// Compares positions in a session that had no handshake; returns the error of [`check`], if it is one. None, too, if the catalog has no position
+/// of the shard.
 pub fn refusal(session: &mut Session, shard: ShardId, name: &str, milliseconds: i64) -> Result<Option<Error>> {
     let Some(known) = contacts::position(shard)? else { return Ok(None) };
     let found = session.call_within(&Identity {}, milliseconds)?;
@@ -268,7 +270,8 @@ fn note_trouble(shard: &Shard, known: Position, trouble: &str, is_ahead: bool) -
     Ok(())
 }
 
-/// Records that a promoted shard lacks writes that its predecessor acknowledged after the last advance of its counter.
+/// Records that a promoted shard lacks writes that its predecessor acknowledged after `since`, the time of the last advance of the counter that the
+/// promoted shard has. None: from the beginning.
 fn note_lost_writes(shard: &Shard, since: Option<&str>) -> Result<()> {
     let Some(Trouble { lost_from, lost_to: Some(to), .. }) = contacts::set_lost_writes(shard.id, since)? else {
         return Ok(());
@@ -325,7 +328,8 @@ fn now() -> Result<String> {
     rows.first().map(|row| row.text(0).to_owned()).ok_or_else(no_answer)
 }
 
-/// Accepts a refused shard: records its current position as the known one, and returns the writes that are known to be missing there.
+/// Accepts a refused shard: records its current position as the known one, and returns it. If the shard is behind the catalog, also returns the
+/// period from which writes may be missing there.
 /// Errors: `ShardNotFound`; those of connecting; `IllegalOperation` for the router's own database; `HostUnreachable` for an impossible
 /// position; `NotWritablePrimary` at a copy of the router, and if the catalog is older than the shard. A router with an older catalog needs a
 /// take-over, which compares the catalog with all shards and makes them refuse other routers.
@@ -334,7 +338,7 @@ pub fn accept(name: &str) -> Result<Value> {
     let shard = cache::shard_named(name)?;
     // Locked, so that the worker cannot record a position that is newer than the shard's answer.
     let known = contacts::lock_position(shard.id)?;
-    // Of several hosts, `open` chooses one in the expected state. If none is, any position is accepted.
+    // Of several hosts, `open` chooses one in the expected state. If none is, a host in any state is asked; its position is checked below.
     let refused = |error: &Error| [REFUSED_CONNECTION, READ_ONLY].contains(&error.sqlstate);
     let (_, report) = match ask(&shard, Session::open) {
         Err(error) if refused(&error) => ask(&shard, Session::open_at_any_position)?,
@@ -376,7 +380,7 @@ pub fn notes(shard: ShardId) -> Result<Option<String>> {
     Ok(trouble.trouble.or(lost))
 }
 
-/// When the worker last recorded the position of each shard.
+/// When the position of each shard was last recorded.
 pub fn last() -> Result<HashMap<ShardId, TimestampWithTimeZone>> {
     // A timestamp is the number of microseconds since the year 2000.
     let timestamp = |microseconds: i64| TimestampWithTimeZone::try_from(microseconds).ok();

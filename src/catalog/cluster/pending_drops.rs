@@ -88,7 +88,7 @@ pub fn statements(server: &str) -> Result<Vec<String>> {
     Ok(due.iter().map(|due| Dropped::of(due).statement()).collect())
 }
 
-/// Performs the drops on shards that can be reached again, each in a transaction of its own; called outside a transaction.
+/// Performs the drops on shards that can be reached again, those of each shard in one transaction; called outside a transaction.
 /// Errors: the first one of a shard that answers; the other shards are still handled.
 pub fn finish() -> Result<()> {
     let pending = transaction::run(store::all)?;

@@ -52,7 +52,7 @@ pub fn rename(from: &str, to: &str) -> Result<()> {
     })
 }
 
-/// Limits the wait for locks until the end of the subtransaction.
+/// Limits the wait for locks. The rollback of a subtransaction undoes it; after a success the caller must restore the former value.
 fn set_lock_timeout(value: &str) -> Result<()> {
     spi::query("SELECT pg_catalog.set_config('lock_timeout', $1, true)", &[Param::Text(value)]).map(drop)
 }

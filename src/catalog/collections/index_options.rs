@@ -162,7 +162,8 @@ impl IndexOptions<'_> {
             == (index.unique, index.sparse, index.partial_filter(), &index.keys.collation)
     }
 
-    /// True if these options are equal to those of `index`. The keys are not compared here.
+    /// True if these options are equal to those of `index`, except for the name and the wildcard projection. The caller compares
+    /// those, and the keys.
     pub(super) fn are_those_of(&self, index: &Index) -> bool {
         self.identify(index) && (self.hidden, self.expire_after_s) == (index.hidden, index.expire_after_s)
     }

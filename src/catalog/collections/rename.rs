@@ -1,7 +1,7 @@
 //! Renames a collection within its database.
 //!
 //! The collection keeps its number, and so its tables, chunks and indexes on the shards: no document moves. Only what depends on the name is
-//! changed: the collection's row, its zone ranges, the rights on its tables, and foreign tables over it.
+//! changed: the collection's row, the rows of its moves that have not ended, its zone ranges, the rights on its tables, and foreign tables over it.
 
 use super::{foreign_tables, grants, namespace, views, zones};
 use crate::catalog::cluster::identity::check_may_change;
@@ -41,7 +41,10 @@ pub fn rename(from: &str, to: &str, drop_target: bool) -> Result<()> {
         }
         drop_but_zones(to)?;
     } else {
-        views::check_free(to).map_err(|_| Error::new(Kind::NamespaceExists, "target namespace exists"))?;
+        views::check_free(to).map_err(|error| match error.kind {
+            Kind::NamespaceExists => Error::new(Kind::NamespaceExists, "target namespace exists"),
+            _ => error,
+        })?;
     }
     collections::rename(locked.id, to)?;
     store::migrations::rename_of(locked.id, to)?;

@@ -50,7 +50,7 @@ pub(in crate::catalog) fn place(
     place_by(id, token, validation, |set| call_on_all(shards, set))
 }
 
-/// Like [`place`], for a shard to which `call` sends the validator.
+/// Like [`place`]; `call` sends the validator to the shard or shards.
 pub fn place_by(
     id: i32,
     token: i64,

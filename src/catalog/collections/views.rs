@@ -215,7 +215,7 @@ impl<'v> Graph<'v> {
 }
 
 /// Returns the length of the longest chain of views that begins with a view, not counting that view, and whether a chain leads back to it.
-/// Lengths above [`MAX_DEPTH`] are not distinguished.
+/// A longer chain than [`MAX_DEPTH`] counts as one of [`MAX_DEPTH`].
 fn depth<'v>(from: &str, next: impl Fn(&str) -> BTreeSet<&'v str>) -> (usize, bool) {
     let mut level = next(from);
     for depth in 0..=MAX_DEPTH {

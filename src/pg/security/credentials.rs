@@ -23,15 +23,20 @@ fn c_string(text: &str) -> Result<CString> {
     CString::new(text).map_err(|_| error!(Kind::BadValue, "a name or password contains NUL"))
 }
 
-/// Returns 192 random bits, as letters, digits, `-` and `_`.
-pub fn random_password() -> Result<String> {
-    let mut bytes = [0u8; BYTES];
+/// Returns random bytes that cannot be guessed.
+pub fn random_bytes<const N: usize>() -> Result<[u8; N]> {
+    let mut bytes = [0; N];
     // SAFETY: the buffer is as long as said.
-    if unsafe { pg_sys::pg_strong_random(bytes.as_mut_ptr().cast(), BYTES) } {
-        Ok(URL_SAFE_NO_PAD.encode(bytes))
+    if unsafe { pg_sys::pg_strong_random(bytes.as_mut_ptr().cast(), N) } {
+        Ok(bytes)
     } else {
         Err(error!(Kind::InternalError, "could not generate random numbers"))
     }
+}
+
+/// Returns 192 random bits, as letters, digits, `-` and `_`.
+pub fn random_password() -> Result<String> {
+    Ok(URL_SAFE_NO_PAD.encode(random_bytes::<BYTES>()?))
 }
 
 /// Returns the SCRAM-SHA-256 verifier of a password. Nobody can log in with a verifier.

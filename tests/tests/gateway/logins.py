@@ -24,8 +24,9 @@ def code(call):
 # Every database may be named, and every compressor offered.
 for source in ("admin", "test", "other"):
     with client(user, password, authSource=source) as it:
-        users = it.admin.command("connectionStatus")["authInfo"]["authenticatedUsers"]
-        assert users == [{"user": user, "db": source}], users
+        info = it.admin.command("connectionStatus", showPrivileges=True)["authInfo"]
+        assert info["authenticatedUsers"] == [{"user": user, "db": source}], info
+        assert info["authenticatedUserRoles"] and info["authenticatedUserPrivileges"], info
 for compressor in ("zstd", "snappy", "zlib"):
     with client(user, password, compressors=compressor) as it:
         it.test.things.replace_one({"_id": compressor}, {"text": "x" * 100_000}, upsert=True)

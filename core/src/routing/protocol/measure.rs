@@ -33,8 +33,8 @@ rows! {
     /// The sampled accesses to a key.
     SampledAccess {
         collection: i32,
-        /// the shard key, or its first [`MAX_SAMPLED_KEY`](crate::cluster::load::MAX_SAMPLED_KEY) bytes; None: the accesses to no certain
-        /// key, by statements that read most of the collection
+        /// the shard key, or its first [`MAX_SAMPLED_KEY`](crate::cluster::load::MAX_SAMPLED_KEY) bytes; None: accesses to no
+        /// particular key, by statements that read most of the collection
         key: Option<Vec<u8>>,
         /// in 1,000 seconds
         reads: i64,

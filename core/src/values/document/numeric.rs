@@ -1,4 +1,5 @@
-//! PostgreSQL's numeric, on disk: read in place, and written exactly as `numeric_in` does.
+//! PostgreSQL's numeric, on disk: read in place, and written as `numeric_in` does, except for the marked integers of
+//! `push_long`.
 //!
 //! The bytes behind the varlena header: a 16-bit header (short form) or two (long form: sign and display scale, then
 //! the weight), then 16-bit digits in base 10000, most significant first, without leading or trailing zero digits.
@@ -114,14 +115,14 @@ impl RawNumeric<'_> {
         double(&parts)
     }
 
-    /// Converts to a number: int or long without decimals and within 64 bits, otherwise double.
+    /// Converts to a number: an int or a long if the numeric has no decimals and fits 64 bits, otherwise a double.
     #[inline]
     pub fn to_number(&self) -> Number {
         if let Some(parts) = self.parts() {
             if parts.scale == 0
                 && let Some(integer) = integer(&parts)
             {
-                // Only `push_long` writes integers in the long form.
+                // PostgreSQL writes an integer of 64 bits in the short form. Only `push_long` writes one in the long form.
                 return Number::integer(integer, self.header() & SIGN_MASK != SHORT);
             }
             return Number::Double(double(&parts));
@@ -157,7 +158,8 @@ impl RawNumeric<'_> {
         Some(())
     }
 
-    /// True if the numeric is an integer within 64 bits, or the shortest form of a double, so that it is stored unchanged.
+    /// True if the numeric is stored unchanged: an integer within 64 bits without decimals, or a decimal with the digits of the shortest form of a
+    /// double, with any number of trailing zeros.
     pub(super) fn is_stored_form(&self) -> bool {
         let Some(parts) = self.parts() else { return false };
         if parts.scale == 0 {
@@ -297,7 +299,7 @@ pub(super) fn push_f64(value: f64, out: &mut Vec<u8>) {
     push_decimal(value < 0.0, &digits, exponent, scale, out);
 }
 
-/// Appends `digits[0].digits[1]… * 10^exponent`, at most 20 digits, the first not zero.
+/// Appends `digits[0].digits[1]… * 10^exponent`, at most 20 digits, the first not zero. For zero: no digits, or only zeros.
 fn push_decimal(negative: bool, digits: &[u8], exponent: i32, scale: u32, out: &mut Vec<u8>) {
     let significant = digits.iter().rposition(|&digit| digit != 0).map_or(0, |last| last + 1);
     let digits = &digits[..significant];
