@@ -68,7 +68,7 @@ fn of_two(first: &Stage, second: &Stage, parse: ParseStage<'_>) -> Result<Option
             ahead(first, second, parse, &|_, _| true)?
         }
         (Shape::Partitions(partitioning), Shape::Match(_)) => {
-            // Such a condition keeps all documents of a partition, or none.
+            // Only conditions that match all documents of a partition, or none, may move.
             let is_by_partition = |part: &Json, parsed: &Stage| {
                 let read = parsed.operation.fields().read.unwrap_or_default();
                 let paths: Vec<&str> = read.iter().map(String::as_str).collect();
@@ -97,8 +97,8 @@ fn is_count(count: u64) -> bool {
     i64::try_from(count).is_ok()
 }
 
-/// True for a condition that compares a field with scalars other than null. Like a partition's key, it does not distinguish equal
-/// values of different types, nor null and missing.
+/// True for a condition that compares a field with scalars other than null. Like a partition's key, such a condition treats equal values
+/// of different types alike, and null like a missing field, so no documents of one partition differ in it.
 fn is_comparison(condition: &Json) -> bool {
     let is_scalar = |value: &Json| match ext_json::from_json(value) {
         Ok(value) => {
@@ -119,8 +119,8 @@ fn is_comparison(condition: &Json) -> bool {
     })
 }
 
-/// Moves conditions of a `$match` ahead of a stage: those that read no field which the stage writes, and that `may_move` accepts. None if
-/// there are none.
+/// Moves the conditions of a `$match` that read no field which the stage `first` writes, and that `may_move` accepts, ahead of `first`.
+/// None if there are no such conditions.
 fn ahead(
     first: &Stage,
     filter: &Stage,
@@ -133,7 +133,7 @@ fn ahead(
     let (mut moving, mut staying) = (Vec::new(), Vec::new());
     for part in parts {
         let parsed = parse(&json!({"$match": part}))?;
-        // Moving a random one would change the number of documents that it chooses from.
+        // A random condition stays: ahead of `$unwind`, for example, it would choose from fewer documents.
         let moves = !is_random(&part) && stays(&parsed, &written) && may_move(&part, &parsed);
         if moves { moving.push(part) } else { staying.push(part) }
     }

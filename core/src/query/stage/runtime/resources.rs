@@ -9,7 +9,7 @@ use std::rc::Rc;
 /// The collections of the database in which a pipeline runs.
 pub trait Collections {
     /// Streams the results of a pipeline over a collection, or over no collection if it begins with `$documents`. A collection that
-    /// does not exist has no documents. The environment replaces the collection's own collation.
+    /// does not exist has no documents. The collation is the environment's, not the collection's own.
     ///
     /// # Errors
     /// Those of parsing the stages and of reading.
