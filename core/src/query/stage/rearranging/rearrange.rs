@@ -98,7 +98,7 @@ fn is_count(count: u64) -> bool {
 }
 
 /// True for a condition that compares a field with scalars other than null. Like a partition's key, such a condition treats equal values
-/// of different types alike, and null like a missing field, so no documents of one partition differ in it.
+/// of different types alike, and null like a missing field, so it matches all documents of a partition or none.
 fn is_comparison(condition: &Json) -> bool {
     let is_scalar = |value: &Json| match ext_json::from_json(value) {
         Ok(value) => {

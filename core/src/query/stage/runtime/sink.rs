@@ -190,7 +190,8 @@ pub fn with_nulls(document: RawObject<'_>, on: &[String]) -> Result<Option<Value
     missing.try_fold(Value::from_raw(RawValue::Object(document)), |value, path| with_null(value, path)).map(Some)
 }
 
-/// Sets null at a path. Creates missing embedded documents on the path, and changes nothing if the path leads through another value.
+/// Sets null at a path, and creates the embedded documents that are missing on the path. A value on the path that is not a document
+/// stays, and null is not set.
 fn with_null(value: Value, path: &str) -> Result<Value> {
     let Value::Object(fields) = value else { return Ok(value) };
     let mut fields = fields.into_vec();
