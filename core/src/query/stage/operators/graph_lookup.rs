@@ -4,7 +4,7 @@
 //!
 //! The search is breadth-first. A step sends one query for each [`MAX_QUERY_VALUES`] values. A [`QueryCache`] keeps the results for later
 //! documents, as far as memory allows. Several documents are read ahead, and common queries for all their searches fill the cache,
-//! so that each search then needs no query of its own. The documents that a search finds are returned in the order of `_id`.
+//! so that the searches need no further queries unless the memory is exceeded. A search returns its documents in the order of `_id`.
 
 use super::attached::{Attached, LocalDocuments, ResultField};
 use super::equality::{EncodedValue, Values, values_at};
@@ -135,7 +135,7 @@ impl Search {
         Ok(())
     }
 
-    /// Adds a value to the next step, unless the value is undefined, or an earlier step or this one had it.
+    /// Adds a value to the next step, unless the value is undefined or was added before.
     fn enqueue(&mut self, value: Value, collator: Option<&Collator>, next: &mut Vec<EncodedValue>) -> Result<()> {
         if matches!(value, Value::Undefined) {
             return Ok(());
