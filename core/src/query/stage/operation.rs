@@ -28,9 +28,9 @@ pub struct StageOperator {
     pub in_facets: bool,
     /// true if only the division of a pipeline makes it; clients may not use it
     pub is_internal: bool,
-    /// true if it must come first: it makes the documents itself, or describes the collection
+    /// true if it must come first: it makes the documents itself, or returns statistics
     pub comes_first: bool,
-    /// true if it returns statistics of the collection, and does not read its documents
+    /// true if it returns statistics of the collection or the cluster, and reads no documents
     pub reads_statistics: bool,
     /// true if it must come last: it writes the documents and returns none
     pub writes: bool,

@@ -97,7 +97,7 @@ impl Pipeline {
         self.stages.iter().map(Stage::to_json).collect()
     }
 
-    /// True if it begins with a stage that makes documents, and reads no collection. False for `$collStats` and `$indexStats`.
+    /// True if it begins with a stage that makes documents, and reads no collection. False for statistics, such as `$collStats`.
     pub fn makes_documents(&self) -> bool {
         self.stages.first().is_some_and(|stage| stage.operator.makes_documents())
     }

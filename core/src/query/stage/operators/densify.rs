@@ -200,7 +200,7 @@ impl Densifying<'_> {
         }
     }
 
-    /// Makes the next document.
+    /// Makes the document for a missing value, and advances the series.
     fn make_document(&mut self, position: Position) -> Result<()> {
         budget::step();
         self.count += 1;

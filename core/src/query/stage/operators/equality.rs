@@ -58,7 +58,6 @@ impl Values {
         number
     }
 
-    /// The number of values.
     pub fn len(&self) -> usize {
         self.values.len()
     }

@@ -52,7 +52,7 @@ struct Lookup {
     /// the variables of `let` that the pipeline uses and that depend on the document
     variables: Vec<(String, Expression)>,
     pipeline: Vec<Json>,
-    /// the parsed pipeline; it runs only if `variables` is empty, because the values of variables are missing in it
+    /// the parsed pipeline; it runs only if `variables` is empty, because variables have no values in it
     stages: Vec<Stage>,
     /// 1 if the pipeline begins with a stage that must come first, such as `$documents` or `$collStats`; otherwise 0
     leading: usize,
@@ -338,8 +338,8 @@ impl<'s> Joining<'s> {
                 wanted.push(Wanted::Query);
                 continue;
             };
-            // The cache is used for a single value only. Of several values another document may match more than one, but must be returned
-            // once; only the results of one query can be compared.
+            // Only a single value is looked up in the cache. Another document may match several values but must be returned once, and
+            // only the results of one query can be deduplicated, by their positions.
             let cached = if let [(encoding, _)] = values_of_key.as_slice() { self.cache.get(encoding) } else { None };
             wanted.push(match cached {
                 Some(others) => Wanted::Cached(Rc::clone(others)),

@@ -45,7 +45,7 @@ fn is_match(stage: &Stage) -> bool {
 /// Returns how many of the first stages are replaced, and the stages that replace them; None if they stay.
 fn replacement(stages: &[Stage], parse: ParseStage<'_>) -> Result<Option<(usize, Vec<Stage>)>> {
     let [first, second, ..] = stages else { return Ok(None) };
-    // All at once, so that the time is proportional to their number.
+    // Combines all adjacent filters at once, so that the time is proportional to their number.
     let filters = stages.iter().take_while(|stage| is_match(stage));
     if filters.clone().count() > 1 {
         let mut parts = Vec::new();

@@ -16,7 +16,7 @@ pub trait Collections {
     fn read(&self, collection: Option<&str>, stages: &[Json], environment: &Environment) -> Result<Input<'static>>;
 }
 
-/// Refuses to read collections: for stages at a shard and in an update.
+/// Refuses to read collections: for stages at a shard.
 #[derive(Clone, Copy, Debug)]
 pub struct NoCollections;
 

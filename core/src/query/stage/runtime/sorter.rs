@@ -1,5 +1,5 @@
-//! The trait by which stages sort rows, and a sorter in memory. With a limit, the latter keeps only the first rows, and copies no others.
-//! So a bounded sort of many documents costs little more than computing their keys.
+//! The trait by which stages sort rows, and a sorter in memory. With a limit, the sorter in memory keeps only the first rows, and copies
+//! no others. So a bounded sort of many documents costs little more than computing their keys.
 
 use crate::budget;
 use crate::error::Result;

@@ -27,7 +27,7 @@ pub(super) struct LinearFill {
 }
 
 impl LinearFill {
-    /// Must be called before the first partition begins, as must [`Partition::reader`].
+    /// Creates readers, so it must be called before the first partition begins.
     pub fn new(function: Arc<Function>, partition: &mut Partition<'_>) -> Self {
         Self { function, lookahead: partition.reader(), last: None, before: None, after: None }
     }
@@ -61,7 +61,7 @@ impl LinearFill {
             return Ok(Value::Number(value));
         }
         let Some(before) = self.before.clone() else { return Ok(Value::Null) };
-        // `after` was reset if it is not ahead of the current document, so it can be used if it is set.
+        // `after` was reset if the current document has passed it, so if it is set, it is the next known value.
         if self.after.is_none() {
             self.look_ahead(partition)?;
         }

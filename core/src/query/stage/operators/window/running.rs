@@ -131,7 +131,7 @@ impl Covariance {
     }
 }
 
-/// A pair of numbers.
+/// Returns the numbers of a pair; None for other values.
 fn pair(value: Operand<'_>) -> Option<(Number, Number)> {
     match value.into_items()?.as_slice() {
         [x, y] => Some((x.number()?, y.number()?)),

@@ -52,7 +52,7 @@ enum Edge {
 }
 
 impl Sliding {
-    /// Must be called before the first partition begins, as must [`Partition::reader`].
+    /// Creates readers, so it must be called before the first partition begins.
     pub fn new(function: Arc<Function>, partition: &mut Partition<'_>) -> Result<Self> {
         let content = content(&function)?;
         let looks_back = !function.bounds.begins_with_partition();
@@ -196,7 +196,7 @@ impl Sliding {
     }
 }
 
-/// True if a reader has read the document at an index.
+/// True if a reader has read the document at an index, or if the index is before the partition.
 fn has_read(index: i64, reader: &Reader) -> bool {
     u64::try_from(index).map_or(true, |index| index < reader.next)
 }
