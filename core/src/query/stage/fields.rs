@@ -16,9 +16,9 @@ pub struct Fields {
 /// The paths that a stage may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// these
+    /// only these paths
     Only(BTreeSet<String>),
-    /// all but these
+    /// all paths but these
     AllBut(BTreeSet<String>),
 }
 

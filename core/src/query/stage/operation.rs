@@ -51,7 +51,7 @@ pub enum Merge {
     Union,
     /// each shard runs the stage, and the router runs it again over their results
     Repeated,
-    /// each shard runs the stage, and after a `$sort` also a `$limit`; the router merges the results by the keys of the stage's order
+    /// each shard runs the stage, and a `$limit` that follows a `$sort`; the router merges the results by the keys of the stage's order
     Ordered,
     /// each shard computes partial states of the groups, and the router merges them
     States,

@@ -1,7 +1,8 @@
 //! Rearranges stages around those that read other collections, so that less is read and joined.
 //!
 //! * A stage after `$unionWith` that processes each document independently runs on both inputs instead: at the end of the pipeline over
-//!   the other collection, and ahead of `$unionWith`, where shards may run it. That pipeline also omits fields that no later stage reads.
+//!   the other collection, and ahead of `$unionWith`, where shards may run it.
+//! * A `$project` at the end of the pipeline of `$unionWith` removes fields that no later stage reads.
 //! * A `$sort` by fields that `$lookup` or `$graphLookup` does not write moves ahead of that stage. A `$limit` after it can then move, too.
 //! * If `$unwind` and `$match` follow a `$lookup`, conditions that read only the unwound results move into the lookup's pipeline.
 

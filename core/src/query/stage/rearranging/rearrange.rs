@@ -27,7 +27,8 @@ pub(in crate::query::stage) fn rearranged(mut stages: Vec<Stage>, parse: ParseSt
     let mut position = 0;
     while position + 1 < stages.len() {
         match replacement(&stages[position..], parse)? {
-            // The new stages may combine with the two before them: a replacement looks at up to three different stages.
+            // A replacement may depend on three stages (`$lookup`, `$unwind`, `$match`), so the two stages before the new ones are
+            // looked at again.
             Some((count, others)) => {
                 stages.splice(position..position + count, others);
                 position = position.saturating_sub(2);

@@ -1,6 +1,6 @@
 //! A list of rows that several readers read, each at its own position.
 //!
-//! Stages use it that look at the documents before and after the current one. Readers only move forward, so rows that all of them
+//! It serves stages that look at the documents before and after the current one. Readers only move forward, so rows that all readers
 //! have read need not be kept.
 
 use crate::budget;

@@ -21,7 +21,7 @@ use serde_json::{Map, Value as Json, json};
 pub enum Sink {
     /// `$merge`: into a collection
     Merge(Box<Merging>),
-    /// `$out`: they replace a collection
+    /// `$out`: the documents replace a collection
     Out(TargetCollection),
 }
 
