@@ -51,7 +51,8 @@ impl Pipeline {
     /// # Errors
     /// `Location7749501` for too many stages; `TypeMismatch` and `Location40323` for an element that is not a stage;
     /// `Location40324` for an unknown stage, `NotImplemented` for one that is not supported;
-    /// `Location40602` for one that must come first and does not, `Location40601` for one that must come last and does not; those of stages, filters, projections, accumulators and expressions.
+    /// `Location40602` for one that must come first and does not, `Location40601` for one that must come last and does not;
+    /// those of stages, filters, projections, accumulators and expressions.
     pub fn parse(stages: &[Json], environment: &Environment) -> Result<Pipeline> {
         Self::parse_for(stages, environment, Origin::Client)
     }

@@ -28,7 +28,7 @@ pub(in crate::query::stage) fn rearranged(mut stages: Vec<Stage>, parse: ParseSt
     while position + 1 < stages.len() {
         match replacement(&stages[position..], parse)? {
             // A replacement may depend on three stages (`$lookup`, `$unwind`, `$match`), so the two stages before the new ones are
-            // looked at again.
+            // tried again.
             Some((count, others)) => {
                 stages.splice(position..position + count, others);
                 position = position.saturating_sub(2);
