@@ -16,9 +16,9 @@ pub struct Fields {
 /// The paths that a stage may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// these
+    /// only these paths
     Only(BTreeSet<String>),
-    /// all but these
+    /// all paths but these
     AllBut(BTreeSet<String>),
 }
 
@@ -46,8 +46,8 @@ impl Fields {
 }
 
 impl Written {
-    /// True if the stage changes nothing in the top-level field of this path. Only top-level fields are compared: two paths
-    /// below one of them may lead through the same array.
+    /// True if the stage changes nothing in the top-level field of this path. Only top-level fields are compared: writing `a.b`
+    /// may replace scalars in an array `a` by documents, so that a condition on `a.c` has another result.
     pub(super) fn keeps(&self, path: &str) -> bool {
         match self {
             Written::Only(paths) => {

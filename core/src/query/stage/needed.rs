@@ -32,8 +32,8 @@ pub(super) fn needed(stages: &[Stage]) -> Option<BTreeSet<String>> {
     needed
 }
 
-/// The projection to top-level fields. It excludes `_id` unless that is one of them. Without fields it includes only `_id`, as a projection
-/// must name a field.
+/// Returns the projection to top-level fields. It excludes `_id` unless `fields` has it. Without fields it includes `_id` alone,
+/// because a projection must name a field.
 pub(super) fn projection(fields: &[String]) -> Json {
     let mut projection: Map<String, Json> = fields.iter().map(|name| (name.clone(), json!(1))).collect();
     projection.entry("_id").or_insert_with(|| json!(if fields.is_empty() { 1 } else { 0 }));

@@ -28,9 +28,9 @@ pub struct StageOperator {
     pub in_facets: bool,
     /// true if only the division of a pipeline makes it; clients may not use it
     pub is_internal: bool,
-    /// true if it must come first: it makes the documents itself, or describes the collection
+    /// true if it must come first: it makes the documents itself, or returns statistics
     pub comes_first: bool,
-    /// true if it returns statistics of the collection, and does not read its documents
+    /// true if it returns statistics of the collection or the cluster, and reads no documents
     pub reads_statistics: bool,
     /// true if it must come last: it writes the documents and returns none
     pub writes: bool,
@@ -38,7 +38,7 @@ pub struct StageOperator {
     pub one_to_one: bool,
     /// true if its results are in the order of the input documents
     pub keeps_order: bool,
-    /// true if the result for a document depends on other documents of the input
+    /// true unless each result comes from one input document and does not depend on the others
     pub is_stateful: bool,
     /// how its results at several shards are merged
     pub merge: Merge,
@@ -51,8 +51,7 @@ pub enum Merge {
     Union,
     /// each shard runs the stage, and the router runs it again over their results
     Repeated,
-    /// each shard runs the stage; the results are merged by the keys by which the stage orders them, up to its limit or that of a following
-    /// `$limit`
+    /// each shard runs the stage, and a `$limit` that follows a `$sort`; the router merges the results by the keys of the stage's order
     Ordered,
     /// each shard computes partial states of the groups, and the router merges them
     States,
@@ -232,7 +231,8 @@ pub(super) struct Context {
     pub resources: Resources,
     /// the largest number of documents that the next stages read; None if unknown
     pub most: Option<u64>,
-    /// the options of a following `$unwind` of the array that the stage makes, whose work the stage then does, too; None if none follows
+    /// the options of a following `$unwind` of the array that the stage adds: the stage then unwinds the array, too. None if no such
+    /// `$unwind` follows
     pub unwound: Option<Unwound>,
 }
 
@@ -268,12 +268,12 @@ pub(super) trait Operation: fmt::Debug + Send + Sync {
     /// Begins to run over documents.
     fn begin<'s>(self: Arc<Self>, input: Input<'s>, context: &Context) -> Result<Input<'s>>;
 
-    /// Returns the result for one document. Only called for stages that updates may have.
+    /// Returns the result for one document. Every stage that an update may have implements it.
     fn apply<'d>(&self, document: RawObject<'d>) -> Result<StageOutcome<'d>> {
         Ok(StageOutcome::One(Cow::Borrowed(document.bytes())))
     }
 
-    /// True if it reads or writes other collections: then it runs at the router, even if one shard has all documents.
+    /// True if the stage reads or writes other collections. It then runs at the router, even if one shard has all documents.
     fn needs_router(&self) -> bool {
         false
     }
@@ -281,12 +281,12 @@ pub(super) trait Operation: fmt::Debug + Send + Sync {
     /// Adds the names of other collections that it reads.
     fn collections(&self, _: &mut BTreeSet<String>) {}
 
-    /// False if a stage of its own pipeline forbids it in a pipeline of `$facet`.
+    /// False if the stage has a pipeline with a stage that `$facet` forbids, so that `$facet` forbids this stage, too.
     fn in_facets(&self) -> bool {
         true
     }
 
-    /// Returns the path of the array that it makes, if it can also [unwind](Context::unwound) it.
+    /// Returns the path of the array that the stage adds, if the stage can also [unwind](Context::unwound) the array.
     fn unwinds(&self) -> Option<&str> {
         None
     }
@@ -311,15 +311,16 @@ pub(super) enum Shape<'o> {
     Unwind(&'o str, &'o Unwound),
     /// puts the results of a pipeline over another collection at this path
     Lookup(&'o str),
-    /// adds the results of a pipeline over another collection; true if they may have fields that its last stage does not name
+    /// adds the results of a pipeline over another collection; true if the results may have fields that the last stage of that pipeline
+    /// does not name
     Union(bool),
     Statistics(&'o Statistics),
     Other,
 }
 
-/// The properties of a stage that processes each group or partition by itself.
+/// The properties of a stage that processes each group or partition independently.
 pub(super) trait Partitioning: fmt::Debug {
-    /// True if the key of a group, or partition, determines the value at each of these paths: all its documents have the same.
+    /// True if all documents of a group or partition have equal values at each of these paths.
     fn determines(&self, paths: &[&str]) -> bool;
 }
 

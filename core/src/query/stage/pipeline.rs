@@ -38,8 +38,8 @@ const COPIES: usize = 8;
 pub struct Division {
     /// what runs at each shard
     pub at_shards: Pipeline,
-    /// the order that each shard's documents are in, as a sort that explanations show: they are merged by the keys of their streams
-    /// ([`Stream::key`](super::Stream::key)). None if their order does not matter
+    /// the order of each shard's documents, as a sort that `explain` shows; None if the order does not matter. The router merges the
+    /// documents by the keys of the shards' streams ([`Stream::key`](super::Stream::key))
     pub order: Option<Json>,
     /// what runs over the merged documents
     pub merging: Pipeline,
@@ -51,8 +51,8 @@ impl Pipeline {
     /// # Errors
     /// `Location7749501` for too many stages; `TypeMismatch` and `Location40323` for an element that is not a stage;
     /// `Location40324` for an unknown stage, `NotImplemented` for one that is not supported;
-    /// `Location40602` for one that must be the first, `Location40601` for one
-    /// that must be the last; those of stages, filters, projections, accumulators and expressions.
+    /// `Location40602` for one that must come first and does not, `Location40601` for one that must come last and does not;
+    /// those of stages, filters, projections, accumulators and expressions.
     pub fn parse(stages: &[Json], environment: &Environment) -> Result<Pipeline> {
         Self::parse_for(stages, environment, Origin::Client)
     }
@@ -97,7 +97,7 @@ impl Pipeline {
         self.stages.iter().map(Stage::to_json).collect()
     }
 
-    /// True if it begins with a stage that makes documents, and reads no collection. False for `$collStats` and `$indexStats`.
+    /// True if it begins with a stage that makes documents, and reads no collection. False for statistics, such as `$collStats`.
     pub fn makes_documents(&self) -> bool {
         self.stages.first().is_some_and(|stage| stage.operator.makes_documents())
     }
@@ -150,8 +150,8 @@ impl Pipeline {
         (find, self.of(self.stages.get(count..).unwrap_or_default().to_vec()))
     }
 
-    /// Divides it over several shards. `shard_key`: paths whose values decide the shard of a document; None if there are
-    /// none.
+    /// Divides it over several shards. `shard_key`: paths at which no document has an array, and whose values decide the shard of
+    /// a document; None if there are no such paths.
     ///
     /// # Errors
     /// None: the stages were parsed before.
@@ -195,7 +195,7 @@ impl Pipeline {
         run(self.stages.get(1..).unwrap_or_default(), Box::new(IterStream::new(group)), &Context::new(resources))
     }
 
-    /// True if its first stage is a `$group`, which copies no documents, so that projecting them first saves nothing.
+    /// True if its first stage is a `$group`. A `$group` copies no documents, so a projection before it saves nothing.
     pub fn begins_with_group(&self) -> bool {
         matches!(self.first_shape(), Some(Shape::Group(_)))
     }

@@ -33,7 +33,7 @@ impl StageOperator {
         Self { one_to_one: true, ..Self::stateless(name, parse) }
     }
 
-    /// A stage whose results depend on several documents.
+    /// A stage with results that depend on several input documents, or on none.
     const fn stateful(name: &'static str, merge: Merge, parse: Parse) -> Self {
         Self { keeps_order: false, is_stateful: true, merge, ..Self::stateless(name, parse) }
     }

@@ -51,7 +51,7 @@ impl Accumulating {
         Self::parse_argument(operator, argument, environment)
     }
 
-    /// Parses the argument of an accumulator, which may be an array.
+    /// Parses the argument of an accumulator. Unlike in [`parse`](Self::parse), the argument may be an array.
     pub fn parse_argument(
         operator: &'static AccumulatorOperator,
         argument: &Json,

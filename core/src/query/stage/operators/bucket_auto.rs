@@ -117,7 +117,7 @@ struct Buckets<'s> {
     made: u64,
     /// the value of the document that the sorter is at
     next: Option<Value>,
-    /// the upper boundary of the last bucket
+    /// with a granularity: the upper boundary of the previous bucket
     boundary: Option<Value>,
 }
 
@@ -131,7 +131,7 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// Adds the documents that wait to be sorted by their positions.
+    /// Adds the documents of `in_order` to the states, in the order of the input.
     fn add_in_order(&mut self, stage: &BucketAuto) -> Result<()> {
         let Some(mut documents) = self.in_order.take() else { return Ok(()) };
         documents.sort()?;
@@ -194,7 +194,7 @@ impl Buckets<'_> {
         self.step()
     }
 
-    /// Puts documents into the bucket while `related` accepts the order of their value and the boundary.
+    /// Puts documents into the bucket while `related` accepts the comparison of their value with the boundary.
     fn take_while(&mut self, bucket: &mut Bucket, boundary: &Value, related: fn(Ordering) -> bool) -> Result<()> {
         while self.next.as_ref().is_some_and(|value| related(self.stage.compare(value, boundary))) {
             self.take(bucket)?;

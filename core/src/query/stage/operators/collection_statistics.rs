@@ -15,7 +15,7 @@ use serde_json::{Map, Value as Json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Any of these stages.
+/// Any stage of this file.
 #[derive(Debug)]
 struct CollectionStatistics(Statistics);
 

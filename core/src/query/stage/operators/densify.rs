@@ -144,7 +144,7 @@ struct Densifying<'s> {
     values: Vec<Option<Value>>,
     /// the next value of the series; None until a document of the partition has a value
     next: Option<Position>,
-    /// true if any document has had a value
+    /// true if any document has had a value, or if explicit bounds are filled without one
     any_value: bool,
     /// how many documents have been made
     count: usize,
@@ -190,7 +190,8 @@ impl Densifying<'_> {
         }
     }
 
-    /// True if a value is below the end of the bounds, or at it for `full`. False for `partition`, whose series ends with its last document.
+    /// True if a value is below the upper bound, or, for `full`, equal to it. False for `partition`, because a partition's series ends with
+    /// its last document.
     fn is_in_bounds(&self, position: &Position) -> bool {
         match (&self.stage.bounds, &self.extremes) {
             (Bounds::Between(_, upper), _) => position.compare(upper).is_lt(),
@@ -199,7 +200,7 @@ impl Densifying<'_> {
         }
     }
 
-    /// Makes the next document.
+    /// Makes the document for a missing value, and advances the series.
     fn make_document(&mut self, position: Position) -> Result<()> {
         budget::step();
         self.count += 1;

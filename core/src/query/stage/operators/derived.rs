@@ -86,7 +86,7 @@ pub(in crate::query::stage) fn bucket(parser: &Parser<'_>, json: &Json) -> Resul
     Ok(Parsed::Many(vec![json!({"$group": group}), json!({"$sort": {"_id": 1}})]))
 }
 
-/// Boundaries are constants of one type that ascend; the default is outside of them.
+/// Checks that the boundaries are ascending constants of one type, and that the default is outside of them.
 fn check_boundaries(boundaries: &[Json], default: Option<&Json>, environment: &Environment) -> Result<()> {
     let values = boundaries.iter().map(|boundary| {
         constant(boundary, environment)?
@@ -136,7 +136,7 @@ pub(in crate::query::stage) fn output(json: Option<&Json>, code: i32) -> Result<
     }
 }
 
-/// A count.
+/// The default of `output`: a count of documents.
 pub(in crate::query::stage) fn default_output() -> Map<String, Json> {
     Map::from_iter([("count".to_owned(), json!({"$sum": 1}))])
 }

@@ -1,8 +1,8 @@
 //! The equality of `$lookup`, by MongoDB's rules. An array in the local document matches by its elements, an array in a foreign
 //! document by its elements and as a whole. Null equals a missing field.
 //!
-//! Values are compared by their encodings: two are equal exactly if their encodings are, under the collation. So the documents of a
-//! query for several values are assigned to these by a hash table.
+//! Two values are equal under the collation exactly if their encodings are equal. So if a query asks for several values, a hash table of
+//! encodings assigns each returned document to the values that it matches.
 
 use crate::budget;
 use crate::values::collation::Collator;
@@ -19,7 +19,7 @@ use std::collections::HashMap;
 /// The encoding of a value that a query asks for, and the value.
 pub(in crate::query::stage) type EncodedValue = (Vec<u8>, Value);
 
-/// A value as a query asks for it: a condition cannot name undefined, which sorts and encodes as null.
+/// Encodes a value that a query asks for. Undefined is replaced by null, which it equals, because a condition cannot name undefined.
 pub(in crate::query::stage) fn encoded_value(value: Value, collator: Option<&Collator>) -> EncodedValue {
     let value = if matches!(value, Value::Undefined) { Value::Null } else { value };
     (encoded_under(&value, collator), value)
@@ -39,7 +39,7 @@ pub(in crate::query::stage) fn field_values(
     values
 }
 
-/// The values that a query asks for, each once. They are numbered.
+/// The distinct values that a query asks for, numbered in the order of their addition.
 #[derive(Debug, Default)]
 pub(in crate::query::stage) struct Values {
     values: Vec<Value>,
@@ -47,7 +47,7 @@ pub(in crate::query::stage) struct Values {
 }
 
 impl Values {
-    /// Adds a value. Returns its number.
+    /// Adds a value if it is new. Returns its number.
     pub fn add(&mut self, (encoding, value): EncodedValue) -> usize {
         budget::step();
         let next = self.values.len();
@@ -58,7 +58,6 @@ impl Values {
         number
     }
 
-    /// The number of values.
     pub fn len(&self) -> usize {
         self.values.len()
     }
@@ -70,7 +69,7 @@ impl Values {
 
     /// Returns the filter for documents that have one of the values at the path; None if there are no values.
     pub fn filter(&self, path: &str) -> Option<Json> {
-        // In `$in` a regular expression would match as a pattern.
+        // In `$in` a regular expression would match as a pattern, so each one has an `$eq` of its own.
         let (patterns, others): (Vec<&Value>, Vec<&Value>) =
             self.values.iter().partition(|value| matches!(value, Value::Regex(..)));
         let equals = |value: &Value| json!({path: {"$eq": ext_json::to_json(value)}});
@@ -96,7 +95,7 @@ impl Values {
         found: impl FnMut(usize),
     ) {
         let state = RefCell::new((Vec::new(), found));
-        // Looks at all values, as none is accepted.
+        // `any` visits all values, because the closure accepts none.
         path::any(Base::Object(other), path, AtEnd::Elements, &|value| {
             let (encoding, found) = &mut *state.borrow_mut();
             encoding.clear();

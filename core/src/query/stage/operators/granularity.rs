@@ -1,7 +1,7 @@
 //! Series of preferred numbers, to which `$bucketAuto` rounds its boundaries.
 //!
-//! A series has the numbers of a base times all powers of ten. A power is reached by multiplying or dividing by ten, in the type of the
-//! number that is rounded. MongoDB does the same, so the last digits of doubles are equal.
+//! A series has the numbers of a base times all powers of ten. A power is computed by repeated multiplication or division by ten, as
+//! decimals if a decimal is rounded, otherwise as doubles. MongoDB does the same, so doubles equal MongoDB's to the last digit.
 
 use crate::error::Result;
 use crate::values::document::number::{self, Decimal, Number, quotient};
@@ -11,7 +11,8 @@ use crate::values::document::number::{self, Decimal, Number, quotient};
 pub(in crate::query::stage) enum Granularity {
     /// these numbers, in ascending order, times powers of ten
     Numbers(&'static [i64]),
-    /// from 100 to 1000, this number of parts of a geometric progression, rounded to integers, times powers of ten
+    /// the terms of a geometric progression that divides the range from 100 to 1000 into this number of parts, rounded to integers,
+    /// times powers of ten
     Parts(i32),
     /// powers of two
     Two,
@@ -57,7 +58,7 @@ impl Granularity {
         SERIES.iter().find(|(known, _)| *known == name).map(|(_, series)| *series)
     }
 
-    /// Returns the least number of the series that is greater than a positive number. Zero and infinity stay what they are.
+    /// Returns the least number of the series that is greater than a positive number. Zero and infinity are returned unchanged.
     ///
     /// # Errors
     /// None for numbers that are not negative.
@@ -84,7 +85,7 @@ impl Granularity {
         Ok(series.into_iter().find(is_above).unwrap_or_else(|| number.clone()))
     }
 
-    /// Returns the greatest number of the series that is less than a positive number, or 0. Zero and infinity stay what they are.
+    /// Returns the greatest number of the series that is less than a positive number, or 0. Zero and infinity are returned unchanged.
     ///
     /// # Errors
     /// None for numbers that are not negative.
@@ -122,10 +123,10 @@ impl Granularity {
     }
 }
 
-/// The number of a geometric progression from 100 to 1000.
+/// Returns a term of the geometric progression from 100 to 1000, rounded to an integer.
 fn progression(part: i32, parts: i32) -> i64 {
     match (parts, part) {
-        // The only value of the E192 series that the rule does not give.
+        // The only number of the E192 series that differs from the rounded progression.
         (192, 185) => 920,
         _ => Number::Double((10f64.powf(f64::from(part) / f64::from(parts)) * 100.0).round()).to_i64_truncated(),
     }

@@ -1,10 +1,10 @@
-//! `$graphLookup`: adds to each document the documents of another collection that can be reached from it. The first step
-//! finds those with a value of `startWith` in `connectToField`, each further step
-//! those with a `connectFromField` of the step before.
+//! `$graphLookup`: adds to each document the documents of another collection that can be reached from it. The first step finds
+//! the documents whose `connectToField` has a value of `startWith`. Each further step finds those whose `connectToField` has a value that
+//! a document of the step before has in `connectFromField`.
 //!
-//! The search is breadth-first. A step is one query, or a few, for all values that it leads to. What the queries have found is kept for
-//! the documents that follow, as far as memory allows. Several documents are read ahead, and the steps of all their searches are
-//! asked for together, so that each search then finds what it needs. The documents of a search come in the order of `_id`.
+//! The search is breadth-first. A step sends one query for each [`MAX_QUERY_VALUES`] values. A [`QueryCache`] keeps the results for later
+//! documents, as far as memory allows. Several documents are read ahead, and common queries for all their searches fill the cache,
+//! so that the searches need no further queries unless the memory is exceeded. A search returns its documents in the order of `_id`.
 
 use super::attached::{Attached, LocalDocuments, ResultField};
 use super::equality::{EncodedValue, Values, values_at};
@@ -33,11 +33,11 @@ use std::sync::Arc;
 
 /// The largest number of values of one query.
 const MAX_QUERY_VALUES: usize = 1000;
-/// The most documents whose searches are asked for together.
+/// The most documents whose searches share queries.
 const MAX_READ_AHEAD: usize = 512;
 /// The stage's memory divided by this is the limit for documents that wait for their searches.
 const WAITING_SHARE: usize = 8;
-/// The largest size of the documents and values of one search, and of the cache, in bytes: MongoDB's limit.
+/// The largest size of the documents and values of one search, and of the results of one of its queries, in bytes: MongoDB's limit.
 const MAX_BYTES: usize = 100 << 20;
 
 /// `$graphLookup`
@@ -110,7 +110,7 @@ struct Searching<'s> {
     input: Option<Input<'s>>,
     /// documents that wait for their searches
     waiting: VecDeque<Vec<u8>>,
-    /// the number of documents to read next: few at first, as perhaps no more are asked for
+    /// the number of documents to read next: few at first, because the reader may stop early
     ahead: usize,
     /// the documents with each value in `connectToField`
     cache: QueryCache<Vec<Rc<Vec<u8>>>>,
@@ -135,7 +135,7 @@ impl Search {
         Ok(())
     }
 
-    /// Adds a value to the next step, unless an earlier step had it.
+    /// Adds a value to the next step, unless the value is undefined or was added before.
     fn enqueue(&mut self, value: Value, collator: Option<&Collator>, next: &mut Vec<EncodedValue>) -> Result<()> {
         if matches!(value, Value::Undefined) {
             return Ok(());
@@ -169,7 +169,7 @@ impl Searching<'_> {
                 for other in others {
                     let object = object(&other)?;
                     let id = object.get("_id").map_or(Value::Null, Value::from_raw);
-                    // Values of `_id` differ by bytes, whatever the collation.
+                    // Values of `_id` are compared without the collation.
                     let id = encoded_under(&id, None);
                     if search.visited.contains(&id) {
                         continue;
@@ -201,7 +201,7 @@ impl Searching<'_> {
         Ok(search.found.into_iter().map(|(_, made)| made).collect())
     }
 
-    /// Reads documents until some wait; false at the end.
+    /// Reads the next documents ahead, and sends the queries that they share; false at the end of the input.
     fn fill(&mut self) -> Result<bool> {
         let max_bytes = self.context.resources.memory.stage_bytes() / WAITING_SHARE;
         let mut bytes = 0;
@@ -223,7 +223,7 @@ impl Searching<'_> {
         Ok(!self.waiting.is_empty())
     }
 
-    /// Sends the queries that the searches of all waiting documents need, so that their results are in the cache. False if they exceed
+    /// Sends the queries that the searches of all waiting documents need, which adds the results to the cache. False if the results exceed
     /// the memory: each search then sends its own queries.
     fn query_together(&mut self) -> Result<bool> {
         let stage = Arc::clone(&self.stage);
@@ -264,8 +264,8 @@ impl Searching<'_> {
         Ok(true)
     }
 
-    /// Returns the documents that have one of these values in `connectToField`, perhaps several times. None if those that were not in
-    /// the cache have more than `max_bytes` bytes.
+    /// Returns the documents that have one of these values in `connectToField`; a document may come several times. None if the documents
+    /// that were not in the cache have more than `max_bytes` bytes.
     fn others(&mut self, wanted: &[EncodedValue], max_bytes: usize) -> Result<Option<Vec<Rc<Vec<u8>>>>> {
         let (stage, cache) = (&self.stage, &mut self.cache);
         let collator = stage.collator();

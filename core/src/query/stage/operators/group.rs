@@ -2,8 +2,8 @@
 //!
 //! Groups are kept in a hash table. When it outgrows the stage's memory, the states of all groups go into a sorter, by key, and
 //! the table is emptied. At the end the states of each group are merged in the order in which they were written. So memory is
-//! limited to the table and the state of one group, which accumulators limit. If no temporary files may be used, a table beyond the limit
-//! is an error.
+//! limited to the table and one group's state, whose size accumulators limit. If temporary files may not be used, a table beyond the
+//! limit is an error.
 //!
 //! In a pipeline that is divided over shards, the stage runs twice. At a shard it returns documents of partial states,
 //! `{k: key, s: [state, …]}`, and empties the table by returning them when it is full. The router merges the states.
@@ -234,7 +234,7 @@ struct GroupingStream<'s> {
     group: Arc<Group>,
     context: Context,
     table: Table,
-    /// partial states of groups that did not fit into the table
+    /// the partial states that were moved out of the full table; None if there are none
     sorter: Option<Box<dyn Sorter>>,
     /// how many times the table has been emptied
     flushed: u64,
@@ -246,7 +246,7 @@ struct GroupingStream<'s> {
 }
 
 impl GroupingStream<'_> {
-    /// Reads input until groups can be returned; false if the input has ended before.
+    /// Reads input until groups can be returned; false if the input had already ended.
     fn read(&mut self) -> Result<bool> {
         let Some(mut input) = self.input.take() else { return Ok(false) };
         while input.advance()? {

@@ -38,9 +38,9 @@ impl Operation for Part {
 
 struct PartOfInput<'s> {
     input: Input<'s>,
-    /// documents that are skipped before the next one
+    /// how many documents must be skipped before the next one
     skip: u64,
-    /// the most documents that follow
+    /// how many documents may still be returned
     left: u64,
 }
 

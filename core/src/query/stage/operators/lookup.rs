@@ -4,11 +4,11 @@
 //!
 //! * A pipeline that does not depend on the document runs once, and its results are kept.
 //! * With an equality (`localField` and `foreignField`, or `{"$expr": {"$eq": ["$field", "$$variable"]}}` at the beginning of the
-//!   pipeline) the other documents are read in batches: one query for the values of up to [`MAX_BATCH`] documents, which targets
-//!   the shards and uses the indexes that these values lead to. What the query returns is assigned to the documents in
-//!   memory, and the rest of the pipeline runs there. It is also kept for documents that come later, as far as memory allows. A
-//!   batch whose documents exceed the memory is halved; a document that exceeds it alone has a query of its own.
-//! * Otherwise each document has a query of its own.
+//!   pipeline) local documents are processed in batches: one query reads the other documents for up to [`MAX_BATCH`] local documents,
+//!   by their values, so that the query targets shards and uses indexes. The results are assigned to the local documents in memory,
+//!   where the rest of the pipeline runs. A cache keeps the results for later local documents, as far as memory allows. If the results of
+//!   a batch exceed the memory, the batch is halved; if it is a single local document, this document has a query of its own.
+//! * Otherwise each local document has a query of its own.
 
 use super::attached::{Attached, LocalDocuments, ResultField};
 use super::equality::{EncodedValue, Values, encoded_value, field_values};
@@ -33,9 +33,9 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The largest number of documents of one query.
+/// The largest number of local documents that share a query.
 const MAX_BATCH: usize = 512;
-/// The number of documents of the first query. It is small, because the reader may stop early.
+/// The number of local documents that share the first query. It is small, because the reader may stop early.
 const FIRST_BATCH: usize = 32;
 /// The stage's memory divided by this is the limit for documents that wait for a query.
 const WAITING_SHARE: usize = 8;
@@ -52,7 +52,7 @@ struct Lookup {
     /// the variables of `let` that the pipeline uses and that depend on the document
     variables: Vec<(String, Expression)>,
     pipeline: Vec<Json>,
-    /// the stages, if they do not depend on variables
+    /// the parsed pipeline; it runs only if `variables` is empty, because variables have no values in it
     stages: Vec<Stage>,
     /// 1 if the pipeline begins with a stage that must come first, such as `$documents` or `$collStats`; otherwise 0
     leading: usize,
@@ -87,7 +87,7 @@ enum Key {
 }
 
 impl Lookup {
-    /// The values of the variables for a document.
+    /// Returns the environment with the values of the variables for a document.
     fn bindings(&self, local: RawObject<'_>) -> Result<Environment> {
         let mut bindings = Vec::with_capacity(self.variables.len());
         for (name, expression) in &self.variables {
@@ -134,7 +134,8 @@ impl Lookup {
         Ok(match key {
             Key::Field(path) => Some(field_values(local, path, self.collator())),
             Key::Variable(position) => match self.variables[*position].1.evaluate(local, self.collator())? {
-                // In an expression null is not equal to a missing field, and an array does not stand for its elements.
+                // In an expression, unlike in the filter of a batch, null does not equal a missing field, and an array does not match
+                // by its elements. So these values need a query of their own.
                 None | Some(Value::Null | Value::Undefined | Value::Array(_)) => None,
                 Some(value) => Some(vec![encoded_value(value, self.collator())]),
             },
@@ -188,13 +189,13 @@ impl Operation for Lookup {
     }
 }
 
-/// Other documents, in the order of a query.
+/// Other documents, in the order in which a query returned them.
 type Others = Rc<Vec<Rc<Vec<u8>>>>;
 
 /// A stream of other documents.
 struct Chosen {
     others: Others,
-    /// the position of the next one
+    /// the position of the next document
     next: usize,
 }
 
@@ -216,12 +217,12 @@ struct Joining<'s> {
     context: Context,
     /// None after its last document
     input: Option<Input<'s>>,
-    /// documents without a query yet
+    /// local documents whose query has not been sent
     waiting: VecDeque<Vec<u8>>,
     waiting_bytes: usize,
-    /// the number of documents of the next query
+    /// the number of local documents that share the next query
     size: usize,
-    /// documents after their query
+    /// local documents whose query has been sent, with its results
     ready: VecDeque<(Vec<u8>, Found)>,
     cache: QueryCache<Others>,
     /// the results that all documents share
@@ -235,13 +236,13 @@ enum Found {
     NeedsOwnQuery,
 }
 
-/// What a batch asks for a document.
+/// What a batch's query must find for a local document.
 enum Wanted {
-    /// the documents of these values, by their numbers
+    /// the documents that have one of the values with these numbers
     Values(Vec<usize>),
-    /// nothing: an earlier query has found them
+    /// nothing: the cache has the documents
     Cached(Others),
-    /// nothing: it needs a query of its own
+    /// nothing: the local document needs a query of its own
     Query,
 }
 
@@ -277,7 +278,7 @@ impl<'s> Joining<'s> {
         Ok(None)
     }
 
-    /// Returns the results that all documents share, after running the pipeline once.
+    /// Returns the results that all documents share. The first call runs the pipeline.
     fn all(&mut self) -> Result<Input<'s>> {
         if self.once.is_none() {
             let mut sorter = self.context.resources.memory.sorter(None, true)?;
@@ -297,7 +298,7 @@ impl<'s> Joining<'s> {
         }
     }
 
-    /// Reads on until a batch is ready; false at the end.
+    /// Reads local documents and finds the results of the next batch; false at the end of the input.
     fn fill(&mut self, field: &str, key: &Key) -> Result<bool> {
         let stage_bytes = self.context.resources.memory.stage_bytes();
         let has_room = |waiting: usize, bytes: usize| bytes < stage_bytes / WAITING_SHARE || waiting == 0;
@@ -324,8 +325,8 @@ impl<'s> Joining<'s> {
         Ok(!self.ready.is_empty())
     }
 
-    /// Sends a query for the first `count` waiting documents. If its results exceed `max_bytes` bytes, returns None, or for a single
-    /// document that it needs a query of its own.
+    /// Sends a query for the first `count` waiting documents. If the results exceed `max_bytes` bytes, returns None, or, for a single
+    /// document, [`Found::NeedsOwnQuery`].
     fn find(&mut self, field: &str, key: &Key, count: usize, max_bytes: usize) -> Result<Option<Vec<Found>>> {
         if self.cache.bytes() > max_bytes / 2 {
             self.cache.clear();
@@ -337,7 +338,8 @@ impl<'s> Joining<'s> {
                 wanted.push(Wanted::Query);
                 continue;
             };
-            // Another document may match several of the values, but must be returned once. So several values are asked for together.
+            // Only a single value is looked up in the cache. Another document may match several values but must be returned once, and
+            // only the results of one query can be deduplicated, by their positions.
             let cached = if let [(encoding, _)] = values_of_key.as_slice() { self.cache.get(encoding) } else { None };
             wanted.push(match cached {
                 Some(others) => Wanted::Cached(Rc::clone(others)),
@@ -371,7 +373,7 @@ impl<'s> Joining<'s> {
         Ok(Some(found))
     }
 
-    /// Reads the documents whose field equals one of the values. Returns None if these and the cached ones exceed `max_bytes` bytes.
+    /// Reads the other documents whose field equals one of the values. Returns None if these and the cached ones exceed `max_bytes` bytes.
     fn query(&self, field: &str, values: &Values, max_bytes: usize) -> Result<Option<QueryResult>> {
         let lookup = &self.lookup;
         let mut answer = QueryResult { others: Vec::new(), positions: vec![Vec::new(); values.len()], bytes: 0 };
@@ -425,7 +427,6 @@ impl<'s> LocalDocuments<'s> for Joining<'s> {
     }
 }
 
-/// The names of the stage's arguments.
 const ARGUMENTS: &[&str] = &["from", "as", "localField", "foreignField", "let", "pipeline"];
 
 /// The text of an argument that must be a string; None if it is not given.
@@ -580,7 +581,7 @@ fn used_by(pipeline: &[Json], mut variables: Vec<(String, Expression)>) -> Vec<(
 /// The local and the foreign field of an equality join, if the stage has one.
 type JoinFields = Option<(String, String)>;
 
-/// The fields that join, the field for the result, and the pipeline. Join fields or a pipeline are given.
+/// The fields that join, the field for the result, and the pipeline. At least one of join fields and pipeline is given.
 fn fields_and_pipeline(arguments: &Map<String, Json>) -> Result<(JoinFields, String, Option<Vec<Json>>)> {
     let (local, foreign) = (path_of(arguments, "localField")?, path_of(arguments, "foreignField")?);
     let is_empty = arguments.get("as").and_then(Json::as_str).is_some_and(str::is_empty);

@@ -15,7 +15,7 @@ use serde_json::{Value as Json, json};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The argument of `$merge`.
+/// Parses the argument of `$merge`.
 fn merging(parser: &Parser<'_>, json: &Json) -> Result<Merging> {
     if let Json::String(name) = json {
         return Ok(Merging {

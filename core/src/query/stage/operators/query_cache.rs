@@ -1,7 +1,7 @@
-//! A cache of what queries over another collection have returned, by the value that was asked for.
+//! A cache of the results of queries over another collection, by the value that was asked for.
 //!
-//! Later documents often ask for the same values. The cache counts its memory; the stage that owns it removes everything when it has too
-//! much.
+//! Later documents often ask for the same values. The cache counts its memory; the stage that owns the cache clears it when it is too
+//! large.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ impl<R: Default> QueryCache<R> {
         self.results.get(encoding)
     }
 
-    /// Like [`get`](Self::get), to add results.
+    /// Like [`get`](Self::get), but mutable, to add results.
     pub fn get_mut(&mut self, encoding: &[u8]) -> Option<&mut R> {
         self.results.get_mut(encoding)
     }

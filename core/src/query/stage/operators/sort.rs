@@ -108,14 +108,14 @@ pub(in crate::query::stage) fn sample(parser: &Parser<'_>, json: &Json) -> Resul
     let Value::Number(size) = ext_json::from_json(size)? else {
         bail!(28746, "size argument to $sample must be a number")
     };
-    // A decimal is rounded, a double cut off; what is too large means all documents.
+    // A decimal is rounded, a double is truncated by the cast below.
     let size = match &size {
         Number::Decimal(Decimal::Finite(value)) => value.with_scale_round(0, RoundingMode::HalfEven).to_f64(),
         size => Some(size.to_f64()),
     };
     let size = size.unwrap_or(f64::NAN);
     ensure!(size.is_nan() || size >= 0.0, 28747, "size argument to $sample must not be negative");
-    // The cast saturates, and NaN becomes 0.
+    // The cast saturates, so that a size beyond u64 means all documents. NaN becomes 0.
     match size as u64 {
         0 => bail!(28747, "size argument to $sample must be positive"),
         size => Parser::one(Sample(size)),

@@ -18,15 +18,15 @@ struct UnionWith {
     pipeline: Vec<Json>,
     /// other collections that the pipeline reads
     inner_collections: BTreeSet<String>,
-    /// true if its last stage leaves fields that it does not name
+    /// true if the pipeline's last stage keeps fields that it does not name, or if the pipeline is empty
     is_whole: bool,
-    /// true if a pipeline of `$facet` may have all stages of the pipeline
+    /// true if `$facet` allows all stages of the pipeline
     in_facets: bool,
     environment: Environment,
 }
 
 impl Operation for UnionWith {
-    /// The documents of this collection stay as they are.
+    /// The input documents are returned unchanged.
     fn fields(&self) -> Fields {
         Fields::default()
     }

@@ -104,7 +104,7 @@ impl Unwinding<'_> {
         wanted.map(|(path, document)| write::document(&with(document, path, Some(Part::Owned(position))))).transpose()
     }
 
-    /// Makes the document as it is, without the field if that is an array.
+    /// Makes the result for a document without an element to unwind. `without`: removes the field, which is an empty array.
     fn make_whole(&mut self, without: bool) -> Result<()> {
         let document = document(&self.input)?;
         let less = without.then(|| write::document(&with(document, &self.stage.path, None))).transpose()?;
@@ -156,7 +156,8 @@ pub(in crate::query::stage) fn value_at<'d>(document: RawObject<'d>, path: &str)
     }
 }
 
-/// Returns the document with a new value at a path, or without it. A value on the path that is not a document is replaced by one.
+/// Returns the document with a new value at a path, or, for None, without the path. A value on the path that is not a document is
+/// replaced by a document, or removed.
 pub(in crate::query::stage) fn with<'d>(document: RawObject<'d>, path: &'d str, value: Option<Part<'d>>) -> Part<'d> {
     let (head, rest) = path::split(path);
     let found = document.find(head);

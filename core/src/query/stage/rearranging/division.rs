@@ -42,7 +42,8 @@ pub(in crate::query::stage) fn divided(
                 continue;
             }
             (Merge::States, Shape::Group(group)) if key.is_some_and(|paths| group.determines(paths)) => {
-                // Each group is on one shard. The stage renames the fields of the key, so later stages cannot rely on it.
+                // Each group is on one shard, so each shard returns complete groups. Their documents have the shard key's fields in
+                // `_id`, so later stages cannot use the shard key.
                 key = None;
                 at_shards.push(stage.clone());
                 continue;
@@ -90,7 +91,8 @@ pub(in crate::query::stage) fn narrowed(
     needed: impl Fn(&[Stage]) -> Option<Vec<String>>,
     parse: ParseStage<'_>,
 ) -> Result<SplitStages> {
-    // The documents of a `$group` have only the fields that it computes.
+    // Not after a `$group`, which returns only the fields that it computes. Without stages at the shards, the find projects
+    // (`Find::fields`).
     let is_wide = divided.at_shards.last().is_some_and(|last| !matches!(last.operation.shape(), Shape::Group(_)));
     let Some(fields) = needed(&divided.merging).filter(|_| is_wide) else { return Ok(divided) };
     divided.at_shards.push(parse(&json!({"$project": projection(&fields)}))?);

@@ -1,10 +1,10 @@
 //! Rearranges stages around those that read other collections, so that less is read and joined.
 //!
-//! * A stage behind `$unionWith` that looks at one document at a time runs on both sides instead: at the end of the pipeline over the
-//!   other collection, and ahead of `$unionWith`, where shards may run it. Both sides leave out fields that no later stage reads.
-//! * A `$sort` by other fields moves ahead of `$lookup` and `$graphLookup`, and may then bring a limit with it.
-//! * If the results of a `$lookup` are unwound, conditions of a `$match` behind it that look at nothing else become part of the
-//!   lookup's pipeline.
+//! * A stage after `$unionWith` that processes each document independently runs on both inputs instead: at the end of the pipeline over
+//!   the other collection, and ahead of `$unionWith`, where shards may run it.
+//! * A `$project` at the end of the pipeline of `$unionWith` removes fields that no later stage reads.
+//! * A `$sort` by fields that `$lookup` or `$graphLookup` does not write moves ahead of that stage. A `$limit` after it can then move, too.
+//! * If `$unwind` and `$match` follow a `$lookup`, conditions that read only the unwound results move into the lookup's pipeline.
 
 use super::conjunction::{conditions, joined};
 use crate::error::Result;
@@ -13,7 +13,8 @@ use crate::query::stage::needed::{needed, projection};
 use crate::query::stage::operation::{Merge, ParseStage, Shape, Stage};
 use serde_json::{Map, Value as Json, json};
 
-/// The most stages that a pipeline over another collection has after stages were moved into it. So the time of rearranging is bounded.
+/// Stages move into a pipeline over another collection only up to this length. Each move parses that pipeline again, so the limit bounds
+/// the time of rearranging.
 const MAX_INNER: usize = 32;
 
 /// Returns how many of the first stages are replaced, and the stages that replace them; None if they stay.
@@ -30,7 +31,7 @@ pub(in crate::query::stage) fn replacement(
     }
 }
 
-/// Moves the stages that follow a `$unionWith`, and look at one document at a time, ahead of it and to the end of its pipeline.
+/// Moves the stages that follow a `$unionWith`, and process each document independently, ahead of it and to the end of its pipeline.
 fn on_both_sides(stages: &[Stage], parse: ParseStage<'_>) -> Result<Option<(usize, Vec<Stage>)>> {
     let is_of_one = |stage: &&Stage| stage.operator.merge == Merge::Union && !stage.operation.needs_router();
     let union = &stages[0];
@@ -82,8 +83,7 @@ fn filtered(stages: &[Stage], parse: ParseStage<'_>) -> Result<Option<(usize, Ve
     Ok(Some((3, others)))
 }
 
-/// Returns a filter that matches a document exactly if `filter` matches any document that has it at the path; None if `filter` looks at
-/// anything else.
+/// Returns the equivalent of `filter` for the document at `path`: `{"path.a": 1}` becomes `{"a": 1}`. None if `filter` reads anything else.
 fn below(filter: &Json, path: &str) -> Option<Json> {
     let inner = |(name, condition): (&String, &Json)| match (name.as_str(), condition) {
         ("$and" | "$or" | "$nor", Json::Array(filters)) => {
@@ -99,7 +99,8 @@ fn below(filter: &Json, path: &str) -> Option<Json> {
     filter.as_object()?.iter().map(inner).collect::<Option<Map<_, _>>>().map(Json::Object)
 }
 
-/// Makes pipelines of `$unionWith` leave only fields that the rest needs.
+/// Appends to the pipelines of `$unionWith` a `$project` to the fields that later stages need, unless the pipeline's last stage already
+/// names all fields of its results.
 pub(in crate::query::stage) fn narrowed(mut stages: Vec<Stage>, parse: ParseStage<'_>) -> Result<Vec<Stage>> {
     for position in 0..stages.len() {
         if let Shape::Union(true) = stages[position].operation.shape()
@@ -118,7 +119,7 @@ fn room(stage: &Stage) -> usize {
     MAX_INNER.saturating_sub(inner)
 }
 
-/// A stage with others at the end of its pipeline over another collection.
+/// Returns the stage with `inner` appended to its pipeline over another collection.
 fn with_inner(stage: &Stage, inner: impl IntoIterator<Item = Json>, parse: ParseStage<'_>) -> Result<Stage> {
     let mut argument = match &*stage.argument {
         Json::Object(fields) => fields.clone(),

@@ -27,7 +27,8 @@ pub(in crate::query::stage) fn rearranged(mut stages: Vec<Stage>, parse: ParseSt
     let mut position = 0;
     while position + 1 < stages.len() {
         match replacement(&stages[position..], parse)? {
-            // The new stages may combine with the two before them: a replacement looks at up to three different stages.
+            // A replacement may depend on three stages (`$lookup`, `$unwind`, `$match`), so the two stages before the new ones are
+            // tried again.
             Some((count, others)) => {
                 stages.splice(position..position + count, others);
                 position = position.saturating_sub(2);
@@ -45,7 +46,7 @@ fn is_match(stage: &Stage) -> bool {
 /// Returns how many of the first stages are replaced, and the stages that replace them; None if they stay.
 fn replacement(stages: &[Stage], parse: ParseStage<'_>) -> Result<Option<(usize, Vec<Stage>)>> {
     let [first, second, ..] = stages else { return Ok(None) };
-    // All at once, so that the time is proportional to their number.
+    // Combines all adjacent filters at once, so that the time is proportional to their number.
     let filters = stages.iter().take_while(|stage| is_match(stage));
     if filters.clone().count() > 1 {
         let mut parts = Vec::new();
@@ -68,7 +69,7 @@ fn of_two(first: &Stage, second: &Stage, parse: ParseStage<'_>) -> Result<Option
             ahead(first, second, parse, &|_, _| true)?
         }
         (Shape::Partitions(partitioning), Shape::Match(_)) => {
-            // Such a condition keeps all documents of a partition, or none.
+            // Only conditions that match all documents of a partition, or none, may move.
             let is_by_partition = |part: &Json, parsed: &Stage| {
                 let read = parsed.operation.fields().read.unwrap_or_default();
                 let paths: Vec<&str> = read.iter().map(String::as_str).collect();
@@ -97,8 +98,8 @@ fn is_count(count: u64) -> bool {
     i64::try_from(count).is_ok()
 }
 
-/// True for a condition that compares a field with scalars other than null. Like a partition's key, it does not distinguish equal
-/// values of different types, nor null and missing.
+/// True for a condition that compares a field with scalars other than null. Like a partition's key, such a condition treats equal values
+/// of different types alike, and null like a missing field, so it matches all documents of a partition or none.
 fn is_comparison(condition: &Json) -> bool {
     let is_scalar = |value: &Json| match ext_json::from_json(value) {
         Ok(value) => {
@@ -119,8 +120,8 @@ fn is_comparison(condition: &Json) -> bool {
     })
 }
 
-/// Moves conditions of a `$match` ahead of a stage: those that read no field which the stage writes, and that `may_move` accepts. None if
-/// there are none.
+/// Moves the conditions of a `$match` that read no field which the stage `first` writes, and that `may_move` accepts, ahead of `first`.
+/// None if there are no such conditions.
 fn ahead(
     first: &Stage,
     filter: &Stage,
@@ -133,7 +134,7 @@ fn ahead(
     let (mut moving, mut staying) = (Vec::new(), Vec::new());
     for part in parts {
         let parsed = parse(&json!({"$match": part}))?;
-        // Moving a random one would change the number of documents that it chooses from.
+        // A random condition stays: ahead of `$unwind`, for example, it would choose from fewer documents.
         let moves = !is_random(&part) && stays(&parsed, &written) && may_move(&part, &parsed);
         if moves { moving.push(part) } else { staying.push(part) }
     }

@@ -33,7 +33,6 @@ impl Position {
         Position::from(value.into_value())
     }
 
-    /// The value.
     pub fn into_value(self) -> Value {
         match self {
             Position::Number(number) => Value::Number(number),

@@ -9,14 +9,14 @@ use std::rc::Rc;
 /// The collections of the database in which a pipeline runs.
 pub trait Collections {
     /// Streams the results of a pipeline over a collection, or over no collection if it begins with `$documents`. A collection that
-    /// does not exist has no documents. The environment replaces the collection's own collation.
+    /// does not exist has no documents. The collation is the environment's, not the collection's own.
     ///
     /// # Errors
     /// Those of parsing the stages and of reading.
     fn read(&self, collection: Option<&str>, stages: &[Json], environment: &Environment) -> Result<Input<'static>>;
 }
 
-/// Refuses to read collections: for stages at a shard and in an update.
+/// Refuses to read collections: for stages at a shard.
 #[derive(Clone, Copy, Debug)]
 pub struct NoCollections;
 

@@ -1,7 +1,7 @@
 //! A list of rows that several readers read, each at its own position.
 //!
-//! Stages use it that look at the documents before and after the current one. Readers only move forward, so rows that all of them
-//! have read need not be kept.
+//! Stages that look at the documents before and after the current one keep documents in such a list. Readers only move forward, so
+//! rows that all readers have read need not be kept.
 
 use crate::budget;
 use crate::error::{Kind, Result, error};

@@ -1,7 +1,7 @@
 //! The target of a pipeline that ends with `$merge` or `$out`.
 //!
 //! The stage itself returns its input unchanged. The caller that runs the pipeline asks the stage for its sink, and writes the
-//! documents. For `$merge` this module says which document of the target a document matches, and how that one is updated.
+//! documents. For `$merge` this module makes the filter for the matching document of the target, and says how to update that document.
 
 use crate::error::{Result, bail, ensure};
 use crate::query::environment::Environment;
@@ -21,7 +21,7 @@ use serde_json::{Map, Value as Json, json};
 pub enum Sink {
     /// `$merge`: into a collection
     Merge(Box<Merging>),
-    /// `$out`: they replace a collection
+    /// `$out`: the documents replace a collection
     Out(TargetCollection),
 }
 
@@ -153,7 +153,8 @@ impl WhenNotMatched {
 /// returns the encoding of these values, which is the same for documents that match the same document.
 ///
 /// # Errors
-/// `Location51185` for an array, `Location51132` for a value that is null or missing if these are not allowed.
+/// `Location51185` for an array, and, if null is allowed, for a path that leads through an array; `Location51132` for a value that is
+/// null or missing if null is not allowed.
 pub fn target_filter(
     document: RawObject<'_>,
     on: &[String],
@@ -180,7 +181,7 @@ pub fn target_filter(
     Ok((Json::Object(filter), key))
 }
 
-/// Returns the document with null at those of these paths at which it has no value, as it is inserted; None if it has a value at all of them.
+/// Returns the document, as it is inserted, with null at each path of `on` where it has no value. None if it has a value at every path.
 pub fn with_nulls(document: RawObject<'_>, on: &[String]) -> Result<Option<Value>> {
     let mut missing = on.iter().filter(|path| value_at(document, path).is_none()).peekable();
     if missing.peek().is_none() {
@@ -189,7 +190,8 @@ pub fn with_nulls(document: RawObject<'_>, on: &[String]) -> Result<Option<Value
     missing.try_fold(Value::from_raw(RawValue::Object(document)), |value, path| with_null(value, path)).map(Some)
 }
 
-/// Sets null at a path of embedded documents, which are made where they are missing.
+/// Sets null at a path, and creates the embedded documents that are missing on the path. A value on the path that is not a document
+/// stays, and null is not set.
 fn with_null(value: Value, path: &str) -> Result<Value> {
     let Value::Object(fields) = value else { return Ok(value) };
     let mut fields = fields.into_vec();

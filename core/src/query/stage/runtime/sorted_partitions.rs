@@ -47,9 +47,9 @@ impl PartitionOrder {
 /// A stream of documents in the order of a [`PartitionOrder`].
 pub(in crate::query::stage) struct SortedPartitions<'s> {
     order: Arc<PartitionOrder>,
-    /// None after its last document
+    /// None once it has been sorted, or has ended
     input: Option<Input<'s>>,
-    /// None if the order leaves the input's order
+    /// None if documents stay in the order of the input
     sorter: Option<Box<dyn Sorter>>,
     sorted: bool,
 }
@@ -63,7 +63,8 @@ impl<'s> SortedPartitions<'s> {
         Ok(Self { order, input: Some(input), sorter, sorted: false })
     }
 
-    /// Reads and sorts all documents, and calls `visit` with each. Does nothing if the order leaves the input's order.
+    /// Reads and sorts all documents, and calls `visit` with each. Does nothing if documents stay in the order of the
+    /// input.
     pub fn sort(&mut self, mut visit: impl FnMut(RawObject<'_>)) -> Result<()> {
         self.sorted = true;
         let Some(sorter) = &mut self.sorter else { return Ok(()) };

@@ -1,13 +1,13 @@
-//! The trait by which stages sort rows, and a sorter in memory. With a limit, the latter keeps only the first rows, and copies no others.
-//! So a bounded sort of many documents costs little more than computing their keys.
+//! The trait by which stages sort rows, and a sorter in memory. With a limit, the sorter in memory keeps only the first rows, and copies
+//! no others. So a bounded sort of many documents costs little more than computing their keys.
 
 use crate::budget;
 use crate::error::Result;
 use std::collections::BinaryHeap;
 
-/// Rows that come back in the order of their keys, as bytes; rows of equal keys in any order. It bounds its own memory.
+/// Sorts rows by the bytes of their keys; rows with equal keys come in any order. The implementation bounds its memory.
 ///
-/// INVARIANT: no key of a sorter is a prefix of another one's.
+/// INVARIANT: no key is a proper prefix of another key of the same sorter.
 pub trait Sorter {
     /// Adds a row; not after [`sort`](Self::sort).
     ///
@@ -15,7 +15,8 @@ pub trait Sorter {
     /// Those of the implementation.
     fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
 
-    /// Sorts, and moves before the first row. A sorter that is `rereadable` can be sorted again, which moves it back there.
+    /// Sorts the rows, and moves before the first one. A [`rereadable`](super::stream::Memory::sorter) sorter can be sorted again, to
+    /// read the rows from the beginning.
     ///
     /// # Errors
     /// Those of the implementation.
@@ -58,7 +59,7 @@ pub struct MemorySorter {
     count: u64,
     bytes: usize,
     rows: Vec<SortRow>,
-    /// the position behind the current row
+    /// the position after the current row
     next: usize,
 }
 

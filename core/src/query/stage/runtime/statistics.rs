@@ -1,13 +1,13 @@
 //! The statistics that a pipeline's first stage returns instead of a collection's documents.
 
-/// The requested statistics of a collection.
+/// The requested statistics of a collection or of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Statistics {
     /// `$collStats`: a document for each shard
     Collection {
         /// true if the number of documents is requested
         count: bool,
-        /// its sizes, divided by this number; None if they are not requested
+        /// the number by which the collection's sizes are divided; None if sizes are not requested
         storage: Option<i64>,
     },
     /// `$indexStats`: a document for each index at each shard
@@ -30,14 +30,14 @@ pub enum Statistics {
 pub struct CatalogParts {
     /// whether to show the shards of each collection
     pub shards: bool,
-    /// whether to show if it is in the catalog of sharded collections
+    /// whether to show if a collection is in the catalog of sharded collections
     pub tracked: bool,
-    /// whether to show if the balancer may move it
+    /// whether to show if the balancer may move a collection
     pub balancing: bool,
 }
 
 impl Statistics {
-    /// True if they describe the pipeline's collection, false if they describe the cluster.
+    /// True for statistics of the pipeline's collection, false for statistics of the cluster.
     pub fn are_of_collection(&self) -> bool {
         matches!(self, Self::Collection { .. } | Self::Indexes)
     }

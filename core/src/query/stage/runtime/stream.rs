@@ -75,7 +75,7 @@ pub trait Memory {
     /// Returns whether a hash table of that many bytes must be written to a sorter.
     ///
     /// # Errors
-    /// `QueryExceededMemoryLimitNoDiskUseAllowed` if it must, and may not.
+    /// `QueryExceededMemoryLimitNoDiskUseAllowed` if it must, but temporary files are not allowed.
     fn must_spill(&self, bytes: usize) -> Result<bool> {
         Ok(bytes > self.stage_bytes())
     }
@@ -92,7 +92,7 @@ pub trait Memory {
     /// Those of the implementation.
     fn rows(&self) -> Result<Box<dyn Rows>>;
 
-    /// Returns the same memory with another flag, which is set when a sorter or rows use the disk.
+    /// Returns the same memory, which sets `used_disk` when a sorter or rows write to disk.
     fn noting(&self, used_disk: Rc<Cell<bool>>) -> Rc<dyn Memory>;
 }
 

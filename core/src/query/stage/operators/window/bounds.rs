@@ -25,7 +25,7 @@ pub(super) enum Bounds {
 /// One end of a window.
 #[derive(Clone, Debug)]
 pub(super) enum Bound<T> {
-    /// the end of the partition
+    /// the beginning or the end of the partition
     Unbounded,
     /// the current document
     Current,
@@ -149,7 +149,7 @@ fn bound<T>(json: &Json, environment: &Environment, read: impl FnOnce(Value) -> 
 
 fn document_bound(json: &Json, environment: &Environment) -> Result<Bound<i64>> {
     bound(json, environment, |value| {
-        // MongoDB's bounds are of 32 bits.
+        // As in MongoDB, bounds are 32-bit integers.
         Operand::Given(&value)
             .int32()
             .ok_or_else(|| error!(Kind::FailedToParse, "Numeric document-based bounds must be an integer"))
@@ -209,7 +209,7 @@ impl Range {
         }
     }
 
-    /// The value at a distance from the current document's.
+    /// Returns the value at a distance from `current`, the current document's value.
     pub fn shifted(&self, current: &Position, by: &Number) -> Result<Position> {
         match (current, self.unit, by) {
             (Position::Date(millis), Some(unit), by) => {

@@ -40,7 +40,7 @@ pub(super) enum FunctionArgument {
 pub(super) enum FunctionKind {
     /// from all values in the window; `removes`: the first value can be removed from the state
     Tally { begin: Box<dyn Fn() -> Result<Box<dyn Tally>> + Send + Sync>, removes: bool },
-    /// from the first and the last value in the window; `default` if the window is empty, and for a missing value
+    /// from the first and the last value in the window; `default` replaces a missing value, and is the result of an empty window
     EndValues { function: EndFunction, default: Value },
     /// `$linearFill`: from the known values before and after the document
     LinearFill,
@@ -51,7 +51,7 @@ pub(super) enum FunctionKind {
 pub(super) enum EndFunction {
     First,
     Last,
-    /// `$derivative`; with the milliseconds of its unit
+    /// `$derivative`; its unit in milliseconds, if given
     Derivative(Option<i64>),
 }
 

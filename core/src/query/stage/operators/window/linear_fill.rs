@@ -19,7 +19,7 @@ pub(super) struct LinearFill {
     function: Arc<Function>,
     /// reads ahead to the next known value
     lookahead: Reader,
-    /// the position of the last document
+    /// the position of the previous document
     last: Option<Position>,
     before: Option<KnownValue>,
     /// the next known value, which the lookahead has read last
@@ -27,7 +27,7 @@ pub(super) struct LinearFill {
 }
 
 impl LinearFill {
-    /// Begins before the first partition does.
+    /// Creates readers, so it must be called before the first partition begins.
     pub fn new(function: Arc<Function>, partition: &mut Partition<'_>) -> Self {
         Self { function, lookahead: partition.reader(), last: None, before: None, after: None }
     }
@@ -61,7 +61,7 @@ impl LinearFill {
             return Ok(Value::Number(value));
         }
         let Some(before) = self.before.clone() else { return Ok(Value::Null) };
-        // `after` was reset if the current document has passed it. If it is set, it lies ahead.
+        // `after` was reset if the current document has passed it, so if it is set, it is the next known value.
         if self.after.is_none() {
             self.look_ahead(partition)?;
         }

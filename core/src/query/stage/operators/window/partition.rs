@@ -47,7 +47,7 @@ impl<'s> Partition<'s> {
         })
     }
 
-    /// Makes a reader, before the first partition begins.
+    /// Creates a reader. Must be called before the first partition begins.
     pub fn reader(&mut self) -> Reader {
         Reader { id: self.rows.reader(), next: 0 }
     }

@@ -11,8 +11,8 @@ use crate::values::document::value::Value;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// `$sum` and (`AVERAGE`) `$avg`. Finite numbers are in an exact sum, from which subtracting leaves no rounding error. NaN and
-/// infinities are counted.
+/// `$sum` and (`AVERAGE`) `$avg`. The sum of finite numbers is exact, so removing a number leaves no rounding error. NaN and
+/// infinities, which cannot be subtracted, are counted.
 #[derive(Debug, Default)]
 pub(super) struct MovingSum<const AVERAGE: bool> {
     finite: Sum,

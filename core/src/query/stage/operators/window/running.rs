@@ -1,4 +1,5 @@
-//! States of window functions that are not accumulators of `$group`. Values are only added, from the window's beginning.
+//! States of window functions that are not accumulators of `$group`. Values can only be added: when the beginning of the window moves,
+//! the state is computed again.
 
 use super::tally::Tally;
 use crate::error::{Result, ensure, error};
@@ -130,7 +131,7 @@ impl Covariance {
     }
 }
 
-/// A pair of numbers.
+/// Returns the numbers of a pair; None for other values.
 fn pair(value: Operand<'_>) -> Option<(Number, Number)> {
     match value.into_items()?.as_slice() {
         [x, y] => Some((x.number()?, y.number()?)),

@@ -52,7 +52,7 @@ enum Edge {
 }
 
 impl Sliding {
-    /// Begins before the first partition does.
+    /// Creates readers, so it must be called before the first partition begins.
     pub fn new(function: Arc<Function>, partition: &mut Partition<'_>) -> Result<Self> {
         let content = content(&function)?;
         let looks_back = !function.bounds.begins_with_partition();
@@ -158,7 +158,7 @@ impl Sliding {
 
     fn compute(&mut self, partition: &mut Partition<'_>) -> Result<Value> {
         let input = &self.function.input;
-        // Reads from the beginning of the window.
+        // The probe at the beginning of the window; None if the window begins with the partition.
         let mut window_reader = match (&self.tail, &mut self.probe) {
             (Some(tail), Some(probe)) => {
                 partition.follow(probe, tail);
@@ -196,7 +196,7 @@ impl Sliding {
     }
 }
 
-/// True if a reader has read the document at an index.
+/// True if a reader has read the document at an index, or if the index is before the partition.
 fn has_read(index: i64, reader: &Reader) -> bool {
     u64::try_from(index).map_or(true, |index| index < reader.next)
 }
@@ -238,7 +238,7 @@ fn edges(bounds: &Bounds, index: u64, document: RawObject<'_>) -> Result<(Edge, 
     }
 }
 
-/// Returns the `sortBy` value of the next document of a reader; the probe reads it.
+/// Returns the `sortBy` value of the next document of a reader. The probe reads the document, so that the reader does not move.
 fn position(
     bounds: &Bounds,
     partition: &mut Partition<'_>,

@@ -76,7 +76,7 @@ enum Running {
 struct Windows<'s> {
     stage: Arc<SetWindowFields>,
     partition: Partition<'s>,
-    /// the reader of the current document, which it has just read
+    /// the reader that has just read the current document
     own: Reader,
     running: Vec<Running>,
     document: Vec<u8>,

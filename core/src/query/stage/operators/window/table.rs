@@ -25,7 +25,7 @@ pub struct WindowOperator {
     /// such as `$rank`
     pub name: &'static str,
     parse: fn(&Arguments<'_>) -> Result<Function>,
-    /// makes a state from which values can be removed; None if a moving window is read again for each result
+    /// makes a state from which values can be removed; None if the function has no such state
     moving: Option<Moving>,
 }
 

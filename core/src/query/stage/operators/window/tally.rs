@@ -14,7 +14,7 @@ pub(super) trait Tally: fmt::Debug {
     /// Those of the function; `ExceededMemoryLimit` if the state grows too large.
     fn add(&mut self, value: Operand<'_>) -> Result<()>;
 
-    /// Removes the first value. Only called if the table has a moving state for the function.
+    /// Removes the first value. Only called for states that the [table](super::table) lists as moving.
     fn remove(&mut self, _value: Operand<'_>) {}
 
     /// Returns the result over the present values.
