@@ -84,7 +84,7 @@ impl Sort {
     /// counts as null.
     ///
     /// # Errors
-    /// `BadValue` if two fields lead into different arrays.
+    /// `BadValue` if two fields lead into different arrays, or if nested arrays yield more than 100,000 keys.
     pub fn key_of(&self, document: RawObject<'_>) -> Result<Vec<u8>> {
         let mut key = Vec::with_capacity(16 * self.fields.len());
         self.append_key_of(document, &mut key)?;
@@ -196,7 +196,7 @@ impl<'s> ArrayKeys<'s> {
         if arrays.any(|other| !other.is_same(array)) {
             bail!(Kind::BadValue, "cannot sort with keys that are parallel arrays");
         }
-        // A numeric name of an element leads to that element in all keys.
+        // A path that names an element by its position has that element in all keys. Only other paths require a key for each element.
         let named = |rest: &Option<&str>| rest.is_some_and(|rest| element_at(array, rest).is_some());
         let is_expanded = positions.iter().any(|position| matches!(position, Position::Array(_, rest) if !named(rest)));
         let elements: &mut dyn Iterator<Item = Option<RawValue<'a>>> = match is_expanded && !array.is_empty() {

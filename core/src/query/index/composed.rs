@@ -71,7 +71,7 @@ impl Composed {
         Self { ended: Some(ranges), depth: self.depth + 1, ..next }
     }
 
-    /// The union of the keys.
+    /// The union of both sets of keys. It is final: no more demands can be added.
     pub(super) fn or(&self, other: &Self, index: &IndexKeys) -> Self {
         let (one, two) = (self.ranges(index), other.ranges(index));
         let both = KeyRanges::new([one.as_slice(), two.as_slice()].concat());
@@ -105,8 +105,8 @@ fn below(index: &IndexKeys, prefix: &[u8], range: &KeyRange) -> KeyRange {
     if index.collation.is_none() {
         return range.under(prefix);
     }
-    // Under a collation the end of a value cannot be found. A range that ends directly after a value is widened to end after all keys
-    // that continue it.
+    // Under a collation, the end of a value in a key cannot be found. An upper bound directly after a value (the value and a zero byte)
+    // is replaced by one after all keys that begin with the value.
     let end = |hi: &Vec<u8>| match hi.split_last() {
         Some((0, value)) => prefix_successor(&[prefix, value].concat()),
         _ => Some([prefix, hi].concat()),
