@@ -309,7 +309,7 @@ impl<'a> Context<'a> {
         Ok(expression.operand(self.root, self.collator)?.into_part())
     }
 
-    /// Included fields in the order of the document, then computed ones and those of `$elemMatch` in that of the specification.
+    /// Included fields in the order of the document, then computed ones and those of `$elemMatch` in the order of the specification.
     fn include(&self, object: Option<RawObject<'a>>, fields: &'a Tree, within: Within) -> Result<Part<'a>> {
         let mut included = Vec::with_capacity(fields.len());
         let mut computed = Vec::new();
@@ -376,7 +376,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// The document with computed fields, which replace its own; a field whose expression is missing is removed.
+    /// The document with computed or given fields, which replace its own; a field whose new value is missing is removed.
     fn put(&self, object: Option<RawObject<'a>>, fields: &'a Tree) -> Result<Part<'a>> {
         let mut all = Vec::new();
         for (name, value) in object.into_iter().flat_map(|object| object.in_order()) {

@@ -91,7 +91,7 @@ impl Sort {
         Ok(key)
     }
 
-    /// Like [`key_of`](Self::key_of), at the end of a buffer.
+    /// Like [`key_of`](Self::key_of), but appends the key to a buffer.
     ///
     /// # Errors
     /// Those of [`key_of`](Self::key_of).
@@ -254,7 +254,8 @@ fn element_at<'a, 'p>(array: RawArray<'a>, path: &'p str) -> Option<(RawValue<'a
     Some((element, rest))
 }
 
-/// Follows the path below an array into one of its elements; without an element the array is empty.
+/// Follows the path below an array: into the element that the path names by its position, or else into `element`. If `element` is None then,
+/// the array is empty.
 fn position_below<'a, 'p>(
     array: RawArray<'a>,
     path: Option<&'p str>,

@@ -142,7 +142,7 @@ fn sorts_by(operator: &str) -> bool {
         || ["$setWindowFields", "$fill", "$sortArray"].contains(&operator)
 }
 
-/// Fields of requests that contain documents, which [`check_unordered`] accepts.
+/// Fields of requests that contain documents. [`check_unordered`] does not check their values.
 const DOCUMENTS: &[&str] = &["document", "documents"];
 
 /// Checks a specification that comes from jsonb, which does not keep the order of fields: an order of several fields is refused.

@@ -141,7 +141,7 @@ impl Validator {
     /// Parses `{"validator": filter, "validationLevel": …, "validationAction": …, "collation": …}`. Only `validator` is required.
     ///
     /// # Errors
-    /// `TypeMismatch`, `BadValue`; `InvalidOptions` for an operator that a validator cannot have; those of [`Filter::parse`].
+    /// `TypeMismatch`, `BadValue`; `QueryFeatureNotAllowed` for an operator that a validator cannot have; those of [`Filter::parse`].
     pub fn parse(definition: &Json) -> Result<Validator> {
         let _evaluation = Evaluation::begin();
         let fields = ext_json::document(definition)

@@ -89,8 +89,8 @@ enum Order {
     Bottom,
 }
 
-/// The best `count` values by an [`Order`]. They are compared by themselves, ignoring null and missing values, or by the sort key
-/// that is paired with each.
+/// The best `count` values by an [`Order`]. For `Least` and `Greatest`, the values themselves are compared, and null and missing ones are
+/// ignored; for `Top` and `Bottom`, the sort keys that are paired with them.
 #[derive(Clone, Debug)]
 pub(crate) struct Ranked {
     count: usize,

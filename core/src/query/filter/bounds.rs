@@ -1,4 +1,5 @@
-//! Analyses a filter for one field: the encoded values that it allows, and the equalities that it demands.
+//! Analyses a filter: the encoded values that it allows for one field, the tests that every matching document passes, and the paths that
+//! its result depends on.
 //!
 //! Stored keys have a collation of their own, `stored`, or none. A condition on strings under another collation allows all strings.
 //!

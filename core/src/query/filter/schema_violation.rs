@@ -281,7 +281,7 @@ impl Report<'_> {
         (!entries.is_empty()).then(|| object(json!({"failingDependencies": entries})))
     }
 
-    /// The names that the object does not have; None if it has all.
+    /// The names that the object does not have; None if it has all, unless the report is truncated.
     fn missing(&mut self, names: &[Json], object: RawObject<'_>) -> Option<Vec<Json>> {
         let mut missing = Vec::new();
         for name in names.iter().filter(|name| name.as_str().is_some_and(|name| object.get(name).is_none())) {

@@ -26,8 +26,8 @@ impl Composed {
         Self { starts: vec![Vec::new()], ended: None, depth: 0, equal: 0 }
     }
 
-    /// Demands that the next column's value lies in the ranges. False if no demand on the column after it can be added; nothing is added if
-    /// the ranges are everything or the keys are final.
+    /// Demands that the next column's value lies in the ranges. Returns false if no demand on a further column can be added. If the ranges
+    /// are everything, or the keys are final, no demand is added, and the result is false.
     pub(super) fn demand(&mut self, index: &IndexKeys, of: &KeyRanges) -> bool {
         if self.ended.is_some() || of.is_all() {
             return false;

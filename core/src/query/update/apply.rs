@@ -33,8 +33,8 @@ pub struct Update {
     pub(super) form: Form,
     /// the time, in milliseconds since 1970
     pub(super) now: Option<i64>,
-    /// the error of a change of the shard key: if true, `ImmutableField`, for an update of one document; else `InvalidOptions`, for an
-    /// update of many documents
+    /// true if the update is of one document whose shard key must not change: a change is the error `ImmutableField`. If false, a change at
+    /// a fixed path is the error `InvalidOptions`, which is that of updates of many documents
     pub(super) keeps_key: bool,
     /// true if new fields and objects keep the order in which they are given, also in documents without an order of fields
     pub(super) ordered: bool,

@@ -93,7 +93,7 @@ impl Instruction<'_> {
     pub fn compile(&self) -> Result<Compiled> {
         let (json, merges) = (self.update, self.style == Style::Merge);
         let (filters, replaces) = self.form()?;
-        // Any expression of a pipeline may use the time.
+        // The environment of a pipeline always has the time, as any expression may use it.
         let environment = if json.is_array() { self.environment.timed(self.now) } else { self.environment.clone() };
         let mut update = if replaces {
             Update::parse_replacement(json)?
