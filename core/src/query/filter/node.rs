@@ -86,7 +86,7 @@ pub(super) struct Range {
     pub side: Side,
     /// no null, no NaN
     pub bound: Value,
-    /// the class values must have; None for MinKey and MaxKey, which are compared with values of every class
+    /// the class of the values that can pass; None for MinKey and MaxKey, which are compared with values of every class
     pub class: Option<Class>,
 }
 

@@ -47,7 +47,7 @@ enum Considered {
     Elements,
     /// like [`Elements`](Self::Elements), with their types
     Types,
-    /// the values at the path
+    /// the values at the path; an array is not replaced by its elements
     Whole,
 }
 
