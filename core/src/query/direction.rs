@@ -5,8 +5,7 @@ use crate::values::document::ext_json;
 use crate::values::document::value::Value;
 use serde_json::{Map, Value as Json};
 
-/// Parses the direction of a field, 1 or -1; true for descending. As in MongoDB, the fraction of a double does not count, and a
-/// decimal is rounded.
+/// Parses the direction of a field, 1 or -1; true for descending. As in MongoDB, a double is truncated, and a decimal is rounded.
 pub(crate) fn is_descending(path: &str, direction: &Json) -> Result<bool> {
     let extended_number =
         |fields: &serde_json::Map<_, _>| fields.keys().next().is_some_and(|name: &String| name.starts_with("$number"));

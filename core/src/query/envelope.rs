@@ -102,7 +102,7 @@ impl Environment {
         self.part(given)
     }
 
-    /// An environment with these collation and variables in JSON, and with the same session.
+    /// An environment with the parts in `given`, and with the same session.
     fn part(&self, given: Json) -> Result<Environment> {
         let Some(Offer { session, uses_now, roles, .. }) = self.offer.as_deref() else { return Self::parse(&given) };
         let given = Some(given).filter(|given| given.as_object().is_some_and(|fields| !fields.is_empty()));

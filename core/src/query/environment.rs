@@ -1,7 +1,8 @@
 //! The environment of a statement: its collation, its variables, its time and the roles of its user.
 //!
 //! The router takes time and roles from its session, so that both are the same on all shards, which run statements as another role. It
-//! sends them only with statements that use them: an environment notes what the parts that were parsed in it have used.
+//! sends them only with statements that use them: an environment records whether an expression that was parsed in it uses the time or the
+//! roles.
 
 use crate::error::Result;
 use crate::values::collation::Collator;
@@ -20,7 +21,7 @@ pub struct Session {
     pub roles: fn() -> Result<Vec<String>>,
 }
 
-/// What a session offers, and which of that the parts of a statement have used.
+/// The session's time and roles, and which of the two the parts of a statement use.
 #[derive(Debug)]
 pub(super) struct Offer {
     pub(super) session: Session,
@@ -51,7 +52,7 @@ pub struct Environment {
     pub(super) now: Option<i64>,
     /// the names of the roles that the user is a member of
     pub(super) roles: Option<Vec<String>>,
-    /// the session that an environment was made from: used for a time and roles that the environment does not have itself
+    /// the session that gives the time and the roles if the environment does not have its own
     pub(super) offer: Option<Arc<Offer>>,
     /// true if the expressions are those of `$group`
     pub(super) in_group: bool,

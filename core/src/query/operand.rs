@@ -324,7 +324,7 @@ impl<'a> Operand<'a> {
         }
     }
 
-    /// A document's field; missing for what is no document.
+    /// A document's field; missing if the value is not a document.
     pub(crate) fn into_field(self, name: &str) -> Operand<'a> {
         let found = match self {
             Operand::Stored(raw) => path::embedded(raw).and_then(|object| object.get(name)).map(Operand::Stored),
@@ -339,8 +339,8 @@ impl<'a> Operand<'a> {
         found.unwrap_or(Operand::Missing)
     }
 
-    /// The value at a dotted path, as expressions read it: an array on the way gives an array of what its documents
-    /// have there.
+    /// The value at a dotted path, as expressions read it: an array on the path yields an array of the values that its documents have at
+    /// the rest of the path.
     pub(crate) fn at(self, path: &str) -> Operand<'a> {
         if self.is_array() {
             let inside = self.into_items().unwrap_or_default().into_iter().filter(Operand::is_object);
@@ -348,7 +348,7 @@ impl<'a> Operand<'a> {
                 budget::step();
                 item.at(path).into_option()
             });
-            // Its nesting is not deeper than that of the array that it is taken from.
+            // The depth need not be checked: the result is not nested deeper than the array that its values come from.
             return Operand::Made(Value::fixed_array(found.collect()));
         }
         let (head, rest) = path::split(path);
@@ -431,7 +431,7 @@ impl<'a> Operand<'a> {
     }
 }
 
-/// The integer towards zero; None for NaN and what does not fit 64 bits.
+/// The number rounded towards zero; None for NaN, and for an integer that does not fit 64 bits.
 pub(crate) fn truncated(number: &Number) -> Option<i64> {
     match number {
         Number::Int(value, _) => Some(*value),

@@ -52,11 +52,11 @@ impl Projection {
     /// Parses `{"a": 1, "b.c": 1}` or `{"a": 0}`.
     ///
     /// # Errors
-    /// `Location31253` and `Location31254` for a mixture, `Location31252` for an expression beside exclusions,
-    /// `Location31249` and `Location31250` for a path that collides with another, `Location51270` for `{"a": {}}`,
-    /// `Location28724` for `$slice`, `Location31274` and `Location31275` for `$elemMatch`, `Location31276` for a second
-    /// positional path, `Location31255` and `Location31256` for one beside `$elemMatch`, `Location31271`,
-    /// `Location31308`, `Location31394` and `Location31395` for a misplaced one, `Location31310` for a literal beside exclusions,
+    /// `Location31253` and `Location31254` for a mixture of inclusions and exclusions, `Location31252` for an expression beside
+    /// exclusions, `Location31249` and `Location31250` for a path that collides with another, `Location51270` for `{"a": {}}`,
+    /// `Location28667` and `Location28724` for `$slice`, `Location31274` and `Location31275` for `$elemMatch`. For a positional path:
+    /// `Location31276` for a second one, `Location31255` and `Location31256` beside `$elemMatch`, `Location31394` in a wrong place,
+    /// `Location31271`, `Location31308` and `Location31395` with a wrong argument. `Location31310` for a literal beside exclusions,
     /// `Location31325` for an unknown operator, those of field paths, of filters and of expressions, `NotImplemented` for `$meta`.
     pub fn parse(json: &Json) -> Result<Projection> {
         Projection::parse_in(json, &Environment::default())
@@ -186,7 +186,7 @@ impl Projection {
         collect_read(&self.fields, &mut paths).then_some(paths)
     }
 
-    /// Returns paths, and true if the values at these paths do not change (all others may), or false if they may change (no others do).
+    /// Returns paths and a flag. True: all values except those at these paths may change. False: only the values at these paths may change.
     pub(crate) fn fields_written(&self) -> (BTreeSet<String>, bool) {
         let includes = self.mode == Mode::Include;
         let mut paths = BTreeSet::new();
@@ -309,7 +309,7 @@ impl<'a> Context<'a> {
         Ok(expression.operand(self.root, self.collator)?.into_part())
     }
 
-    /// Included fields in the order of the document, then computed ones and those of `$elemMatch` in that of the specification.
+    /// Included fields in the order of the document, then computed ones and those of `$elemMatch` in the order of the specification.
     fn include(&self, object: Option<RawObject<'a>>, fields: &'a Tree, within: Within) -> Result<Part<'a>> {
         let mut included = Vec::with_capacity(fields.len());
         let mut computed = Vec::new();
@@ -376,7 +376,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// The document with computed fields, which replace its own; a field whose expression is missing is removed.
+    /// The document with computed or given fields, which replace its own; a field whose new value is missing is removed.
     fn put(&self, object: Option<RawObject<'a>>, fields: &'a Tree) -> Result<Part<'a>> {
         let mut all = Vec::new();
         for (name, value) in object.into_iter().flat_map(|object| object.in_order()) {

@@ -84,14 +84,14 @@ impl Sort {
     /// counts as null.
     ///
     /// # Errors
-    /// `BadValue` if two fields lead into different arrays.
+    /// `BadValue` if two fields lead into different arrays, or if nested arrays yield more than 100,000 keys.
     pub fn key_of(&self, document: RawObject<'_>) -> Result<Vec<u8>> {
         let mut key = Vec::with_capacity(16 * self.fields.len());
         self.append_key_of(document, &mut key)?;
         Ok(key)
     }
 
-    /// Like [`key_of`](Self::key_of), at the end of a buffer.
+    /// Like [`key_of`](Self::key_of), but appends the key to a buffer.
     ///
     /// # Errors
     /// Those of [`key_of`](Self::key_of).
@@ -196,7 +196,7 @@ impl<'s> ArrayKeys<'s> {
         if arrays.any(|other| !other.is_same(array)) {
             bail!(Kind::BadValue, "cannot sort with keys that are parallel arrays");
         }
-        // A numeric name of an element leads to that element in all keys.
+        // A path that names an element by its position has that element in all keys. Only other paths require a key for each element.
         let named = |rest: &Option<&str>| rest.is_some_and(|rest| element_at(array, rest).is_some());
         let is_expanded = positions.iter().any(|position| matches!(position, Position::Array(_, rest) if !named(rest)));
         let elements: &mut dyn Iterator<Item = Option<RawValue<'a>>> = match is_expanded && !array.is_empty() {
@@ -254,7 +254,8 @@ fn element_at<'a, 'p>(array: RawArray<'a>, path: &'p str) -> Option<(RawValue<'a
     Some((element, rest))
 }
 
-/// Follows the path below an array into one of its elements; without an element the array is empty.
+/// Follows the path below an array: into the element that the path names by its position, or else into `element`. If `element` is None then,
+/// the array is empty.
 fn position_below<'a, 'p>(
     array: RawArray<'a>,
     path: Option<&'p str>,

@@ -1,7 +1,7 @@
-//! Reads a client's JSON text by what it is: a filter, an update, a pipeline, or the fields of a request.
+//! Reads a client's JSON text according to its [`Role`]: a filter, an update, a pipeline, or the fields of a request.
 //!
 //! An object may name a field twice, as MongoDB's documents may. In a filter both conditions count. An operator of an update may be
-//! given twice, for different paths. Anywhere else it is an error, as a parsed object could hold only one of the two.
+//! given twice, for different paths. Anywhere else a repeated field is an error, as a parsed object could hold only one of the two.
 //!
 //! A text without such a field is parsed once. Only a text with one is parsed into a [`Tree`], which the functions here turn into
 //! an equal specification that names each field once.
@@ -104,7 +104,7 @@ pub fn read(text: &str, role: Role) -> Result<(Json, Option<String>)> {
 }
 
 /// Like [`read`], of a document in BSON. If the field `left` is an array of documents, the result has an empty array instead, and the
-/// documents' bytes are returned separately.
+/// documents' bytes are returned separately, unless the document names a field twice.
 ///
 /// # Errors
 /// `InvalidBSON`, `DocumentTooDeep`; for a field that is given twice those of [`read`].
@@ -142,7 +142,7 @@ fn sorts_by(operator: &str) -> bool {
         || ["$setWindowFields", "$fill", "$sortArray"].contains(&operator)
 }
 
-/// Fields of requests that contain documents, which [`check_unordered`] accepts.
+/// Fields of requests that contain documents. [`check_unordered`] does not check their values.
 const DOCUMENTS: &[&str] = &["document", "documents"];
 
 /// Checks a specification that comes from jsonb, which does not keep the order of fields: an order of several fields is refused.
@@ -231,7 +231,7 @@ fn filter(fields: Vec<(String, Tree)>) -> Result<Json> {
                     let mut conditions = split(operators).into_iter();
                     let first = conditions.next().unwrap_or_default();
                     for condition in conditions {
-                        // A second `$options` has no `$regex` of its own.
+                        // A second `$options` without a second `$regex` would have nothing to apply to, so it is refused.
                         let is_alone = condition.iter().any(|(name, _)| name == "$options")
                             && condition.iter().all(|(name, _)| name != "$regex");
                         ensure!(!is_alone, 40413, "the field '$options' is given twice");
@@ -367,7 +367,7 @@ mod tests {
 
     fn read_as(text: &str, role: Role) -> std::result::Result<Json, i32> {
         let read = read(text, role).map_err(|error| error.kind.code())?;
-        // What is sent to shards has the same meaning, and is read as it is.
+        // The text that is sent to shards names each field once, and parses to the same value.
         if let Some(text) = &read.1 {
             assert_eq!(json::parse(text).unwrap(), read.0, "{text}");
         }

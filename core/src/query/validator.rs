@@ -24,8 +24,8 @@ pub const OFF: &str = "off";
 
 /// The largest `_id` that a report includes, in bytes of JSON text.
 const MAX_ID_BYTES: usize = 512;
-/// The largest report, in bytes of text. With the text that a shard puts before it, it is below the length at which a router cuts off a
-/// shard's texts (`MAX_TEXT`).
+/// The largest report, in bytes of text. Together with the text that a shard puts before it, a report is shorter than the length to which
+/// a router truncates a shard's texts (`MAX_TEXT`).
 pub const MAX_INFO_BYTES: usize = 14 << 10;
 /// The deepest nesting of a report, so that a router can parse it and put it into a reply.
 pub const MAX_INFO_DEPTH: usize = 64;
@@ -66,7 +66,7 @@ pub struct Validator {
     json: Json,
     filter: Filter,
     collation: Option<Json>,
-    /// true if the filter uses the time; it is then parsed again for each document
+    /// true if the filter uses the time: then the filter is parsed again for each document
     is_timed: bool,
     /// which writes are checked
     pub level: Level,
@@ -141,7 +141,7 @@ impl Validator {
     /// Parses `{"validator": filter, "validationLevel": …, "validationAction": …, "collation": …}`. Only `validator` is required.
     ///
     /// # Errors
-    /// `TypeMismatch`, `BadValue`; `InvalidOptions` for an operator that a validator cannot have; those of [`Filter::parse`].
+    /// `TypeMismatch`, `BadValue`; `QueryFeatureNotAllowed` for an operator that a validator cannot have; those of [`Filter::parse`].
     pub fn parse(definition: &Json) -> Result<Validator> {
         let _evaluation = Evaluation::begin();
         let fields = ext_json::document(definition)
@@ -162,8 +162,8 @@ impl Validator {
         Ok(Validator { json: json.clone(), filter, collation, is_timed: environment.uses_now(), level, action })
     }
 
-    /// Returns the violation of a document that is to be stored; None if there is none to report. `before` is the document that it
-    /// replaces, None for an insert.
+    /// Returns the violation of a document that is to be stored; None if there is none to report. `before` is the document that `after`
+    /// replaces; None for an insert.
     ///
     /// A condition that cannot be evaluated is violated.
     pub fn violation(&self, before: Option<RawObject<'_>>, after: RawObject<'_>) -> Option<Violation> {

@@ -101,7 +101,7 @@ impl<'a> Accumulator<'a> for Average {
 }
 
 /// The standard deviation of a population, or (`SAMPLE`) of a sample, by Welford's method. States are merged by Chan's formula, so
-/// the last digits depend on how the values are divided, as in MongoDB.
+/// the last digits depend on how the values are divided among states, as in MongoDB.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deviation<const SAMPLE: bool> {
     count: i64,

@@ -55,7 +55,8 @@ impl Method {
 /// Reads the argument `p` of `$percentile`: the requested percentiles, each from 0 to 1.
 ///
 /// # Errors
-/// `Location7750301` if it is no array with elements; `Location7750302` and `Location7750303` for one that is no number, or out of range.
+/// `Location7750301` unless `p` is a non-empty array; `Location7750302` for an element that is not a number, `Location7750303` for one
+/// out of range.
 pub(crate) fn wanted_parts(parts: Operand<'_>) -> Result<Vec<f64>> {
     let refuse =
         |code: i32| -> Error { error!(code, "The $percentile 'p' field must be an array of numbers from 0.0 to 1.0") };

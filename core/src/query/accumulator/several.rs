@@ -89,8 +89,8 @@ enum Order {
     Bottom,
 }
 
-/// The best `count` values by an [`Order`]. They are compared by themselves, ignoring null and missing values, or by the sort key
-/// that is paired with each.
+/// The best `count` values by an [`Order`]. For `Least` and `Greatest`, the values themselves are compared, and null and missing ones are
+/// ignored; for `Top` and `Bottom`, the sort keys that are paired with them.
 #[derive(Clone, Debug)]
 pub(crate) struct Ranked {
     count: usize,
@@ -166,7 +166,7 @@ impl Ranked {
         encoded_under(value, strings)
     }
 
-    /// Puts a value whose key is not inverted yet.
+    /// Adds a value. The key is not inverted yet.
     fn put(&mut self, mut key: Vec<u8>, value: Value) -> Result<()> {
         let mut tie = i128::from(self.seen);
         self.seen += 1;
@@ -228,7 +228,7 @@ impl<'a> Accumulator<'a> for Ranked {
     }
 
     fn merge(&mut self, later: Self, strings: Strings<'_>) -> Result<()> {
-        // Rows that were read from a state have no keys. Their ties give the order in which they were added.
+        // `later` comes from `from_state`: its rows have no keys, and their ties are the order in which the values were added.
         let mut rows = later.rows.into_vec();
         rows.sort_by_key(|row| row.tie);
         for row in rows {

@@ -9,7 +9,8 @@ use crate::values::order::Strings;
 
 /// The state of one accumulator over some of a group's values.
 ///
-/// RULE: adding all values of a group in order gives the same result as merging the states of its parts in order.
+/// RULE: adding all values of a group in order gives the same result as merging the states of its parts in order, apart from the rounding
+/// of standard deviations.
 pub(crate) trait Accumulator<'a>: Sized {
     /// False if adding the value would change nothing, so that it need not be copied.
     fn wants(&self, _value: &Operand<'_>, _strings: Strings<'_>) -> bool {
@@ -52,7 +53,7 @@ pub(crate) trait Accumulator<'a>: Sized {
     fn from_state(state: Value, strings: Strings<'_>) -> Result<Self>;
 }
 
-/// The largest state of one group, in bytes: MongoDB's limit.
+/// The largest state of one accumulator for one group, in bytes: MongoDB's limit.
 const MAX_STATE_BYTES: usize = 100 << 20;
 
 /// Returns the approximate memory of a value, in bytes.

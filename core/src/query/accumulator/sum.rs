@@ -198,7 +198,8 @@ impl Sum {
         }
     }
 
-    /// To be called after subtractions, with whether any doubles and decimals remain. The exact sum of a type without numbers is zero.
+    /// Sets, after subtractions, whether doubles and decimals remain, on which the type of the total depends. If none remain, their exact
+    /// sum is zero, so the total does not change otherwise.
     pub(crate) fn set_types(&mut self, has_double: bool, has_decimal: bool) {
         self.has_double = has_double;
         self.decimal = self.decimal.take().filter(|_| has_decimal);
@@ -332,7 +333,7 @@ impl Sum {
                 Value::Null => None,
                 bits => Some(bits_of(bits)?),
             },
-            // States from nodes of an earlier release end before it.
+            // States from nodes of an earlier release lack this part.
             longs: match parts.next() {
                 Ok(Value::Bool(has_long)) => u64::from(*has_long),
                 Ok(_) => return Err(damaged()),
@@ -439,7 +440,7 @@ mod tests {
         }
     }
 
-    /// What lies far below the last digit of a large sum decides a tie, and remains if the large numbers cancel each other.
+    /// Numbers far below the last digit of a large sum decide how a tie is rounded, and remain if the large numbers cancel each other.
     #[test]
     fn small_parts_count_beside_large_ones() {
         let negative = |exponent| Number::Double(-power_of_two(exponent));
@@ -470,7 +471,7 @@ mod tests {
         }
         let mut exact = (i128::from(i64::MAX) - 5) << 40;
         assert_eq!(double(many.total()), exact as f64);
-        // Only the last digits are left.
+        // Cancels all but the last digits.
         many.add(&Number::Double(-power_of_two(103)));
         exact -= 1 << 103;
         assert_eq!(double(many.total()), exact as f64);
@@ -496,7 +497,7 @@ mod tests {
                 assert_eq!(double(sum.total()), expected(&numbers), "{digits}");
                 assert!(sum.doubles.0.len() <= MAX_PARTS, "{digits}: {} parts", sum.doubles.0.len());
             }
-            // Without its greatest digits, the rest is as exact.
+            // Subtracting the rounded total removes the leading digits; the remaining digits stay exact.
             for _ in 0..MAX_PARTS {
                 let greatest = Number::Double(-double(merged.total()));
                 merged.add(&greatest);
@@ -537,7 +538,7 @@ mod tests {
         #[test]
         fn sums_are_those_of_exact_arithmetic(mut numbers in prop::collection::vec(any_finite(), 0..12), again in any::<prop::sample::Index>()) {
             numbers.push(Number::Double(0.0));
-            // So that large numbers cancel each other.
+            // Negates one number, so that large numbers cancel each other.
             if let Number::Double(value) = numbers[again.index(numbers.len())] {
                 numbers.push(Number::Double(-value));
             }

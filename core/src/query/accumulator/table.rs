@@ -181,7 +181,7 @@ impl Accumulation {
     /// Adds the value of the next document; None if it is missing.
     ///
     /// # Errors
-    /// Those of the operator; `ExceededMemoryLimit` if the group's state grows above 100 MiB.
+    /// Those of the operator; `ExceededMemoryLimit` if this state grows above 100 MiB.
     pub fn add(&mut self, value: Option<RawValue<'_>>) -> Result<()> {
         self.add_operand(value.map_or(Operand::Missing, Operand::Stored))
     }

@@ -55,8 +55,8 @@ impl Bits {
         Ok(Bits { positions, set, all })
     }
 
-    /// True if the bits of an integer, a decimal or a binary value satisfy the condition. A decimal is rounded.
-    /// Numbers beyond 64 bits, NaN and the infinities have no bits.
+    /// True if the bits of a number or a binary value satisfy the condition. A decimal is rounded. Doubles with a fraction, numbers beyond
+    /// 64 bits, NaN and the infinities have no bits, and satisfy no condition.
     pub fn accept(&self, raw: RawValue<'_>) -> bool {
         match Element::of(raw) {
             Element::Number(number) => {

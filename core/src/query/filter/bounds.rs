@@ -1,4 +1,5 @@
-//! Analyses a filter for one field: the encoded values that it allows, and the equalities that it demands.
+//! Analyses a filter: the encoded values that it allows for one field, the tests that every matching document passes, and the paths that
+//! its result depends on.
 //!
 //! Stored keys have a collation of their own, `stored`, or none. A condition on strings under another collation allows all strings.
 //!
@@ -42,7 +43,7 @@ impl FilterNode {
             FilterNode::And(nodes) => {
                 nodes.iter().filter_map(|node| node.narrowed(path, stored, from)).reduce(|a, b| a.intersect(&b))
             }
-            // An `$or` without branches may stand for an expression that is constant and false.
+            // An `$or` without branches may come from an `$expr` that is constant and false, so it is ignored like an expression.
             FilterNode::Or(nodes) if nodes.is_empty() && !from.expressions => None,
             FilterNode::Or(nodes) => union(nodes.iter().map(|node| node.narrowed(path, stored, from))),
             FilterNode::Not(node) => node.ranges_without(path, stored),
@@ -77,7 +78,7 @@ impl FilterNode {
             FilterNode::Or(nodes) => union(nodes.iter().map(|node| node.narrowed_to_one(path, stored))),
             FilterNode::Not(node) => node.ranges_without(path, stored),
             FilterNode::Leaf(leaf, test) if leaf == path => Some(test.ranges_of_one(stored)),
-            // An expression takes an array as a whole.
+            // `$expr` compares an array as a whole, so its equalities do not apply to elements.
             FilterNode::Expression(..) | FilterNode::Leaf(..) | FilterNode::Schema(_) | FilterNode::Sample(_) => None,
         }
     }
@@ -106,7 +107,7 @@ impl FilterNode {
     }
 
     /// True only if the node has no conditions on other paths, and matches every document without arrays on these paths whose values lie in
-    /// the node's [`ranges_of`](Self::ranges_of) each path. These are then one range or points.
+    /// the node's [`ranges_of`](Self::ranges_of) each path. If true, the ranges of a path are a single range, or points.
     pub fn is_ranges_of(&self, paths: &[&str]) -> bool {
         budget::step();
         match self {
@@ -256,7 +257,7 @@ impl Test {
                 let parts = parts.chain(set.patterns.iter().map(matched_by));
                 KeyRanges::union(parts)
             }
-            // An array itself lies between MinKey and MaxKey.
+            // The array itself may pass, as it lies between MinKey and MaxKey, so its elements can have any value.
             Test::Range(range) if found == Found::Element && range.class.is_none() => KeyRanges::all(),
             // All tests inside `$elemMatch` apply to the same element, so their ranges are intersected.
             Test::ElementValue(node) if found == Found::Element => node.ranges_of("", stored),
@@ -312,7 +313,7 @@ impl Range {
 /// The strings that start with a prefix.
 fn starting_with(prefix: &str) -> KeyRanges {
     let mut lo = encoded_under(&Value::String(prefix.to_owned()), None);
-    // Without its end mark, a string's encoding is a prefix of every longer string's.
+    // Without its terminator, the encoding of the prefix is a prefix of the encoding of each string that starts with it.
     lo.pop();
     let hi = prefix_successor(&lo);
     KeyRanges::new(vec![KeyRange { lo, hi }])

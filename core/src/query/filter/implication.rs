@@ -71,7 +71,7 @@ fn implies(node: &FilterNode, wanted: &FilterNode) -> bool {
         (_, FilterNode::Or(any)) => any.iter().any(|one| implies(node, one)),
         (FilterNode::Leaf(path, test), FilterNode::Leaf(other, wanted)) => path == other && test_implies(test, wanted),
         (FilterNode::Not(inner), FilterNode::Leaf(path, Test::Exists)) => match &**inner {
-            // With a dot it does not: for `{a: []}`, `a.b` has no value, so `{$ne: null}` matches and `$exists` does not.
+            // `{$ne: null}` at a dotted path does not imply existence: for `{a: []}`, it matches at `a.b`, where there is no value.
             FilterNode::Leaf(other, Test::Null) => path == other && !path.contains('.'),
             _ => false,
         },
@@ -79,7 +79,7 @@ fn implies(node: &FilterNode, wanted: &FilterNode) -> bool {
     }
 }
 
-/// True only if each value that passes `test` also passes `wanted`; a missing value counts as one. Every test sees an array itself; most
+/// True only if each value that passes `test` also passes `wanted`; "missing" is such a value, too. Every test sees an array itself; most
 /// tests also see its elements.
 fn test_implies(test: &Test, wanted: &Test) -> bool {
     match (test, wanted) {

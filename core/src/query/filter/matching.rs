@@ -160,7 +160,7 @@ impl Set {
 impl Range {
     fn contains(&self, found: Option<RawValue<'_>>) -> bool {
         match self.class {
-            // Compared with MinKey and MaxKey a missing value counts as null; otherwise it has no class.
+            // A missing value compares as null with MinKey and MaxKey; it never passes with another bound.
             None => self.side.accepts(compare_raw(found.unwrap_or(RawValue::Null), &self.bound)),
             Some(class) => found.is_some_and(|raw| {
                 Class::of_raw(raw) == class

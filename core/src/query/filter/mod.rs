@@ -2,7 +2,7 @@
 //!
 //! * [`parse`] parses JSON into a tree; its tables list the supported operators.
 //! * [`node`] is the tree.
-//! * [`matching`] evaluates it on a document.
+//! * [`matching`] evaluates the tree on a document.
 //! * [`position`] finds the array element by which a document matches.
 //! * [`bounds`] finds the values of a field that can match.
 //! * [`implication`] decides whether one filter implies another, and checks the filters of partial indexes.

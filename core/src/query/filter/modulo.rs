@@ -15,7 +15,7 @@ pub(super) struct Modulo {
 }
 
 impl Modulo {
-    /// Reads `[divisor, remainder]`; fractions are cut.
+    /// Reads `[divisor, remainder]`; numbers are truncated to integers.
     ///
     /// # Errors
     /// `BadValue` for anything else, and for a divisor that is zero.

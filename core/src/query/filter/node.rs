@@ -62,7 +62,7 @@ pub(super) enum Test {
     Size(usize),
     /// an array with an element that matches as a document; an array counts as a document
     ElementDocument(Box<FilterNode>),
-    /// an array with an element that passes every test of the node; the paths in it have no meaning
+    /// an array with an element that matches the node as a value; the paths of the node's leaves are not used
     ElementValue(Box<FilterNode>),
     /// an equality, a membership or a range with strings in it, under a collation
     Collated(Box<Test>, Arc<Collator>),
@@ -86,7 +86,7 @@ pub(super) struct Range {
     pub side: Side,
     /// no null, no NaN
     pub bound: Value,
-    /// the class values must have; None for MinKey and MaxKey, which are compared with values of every class
+    /// the class of the values that can pass; None for MinKey and MaxKey, which are compared with values of every class
     pub class: Option<Class>,
 }
 

@@ -77,8 +77,8 @@ enum Dependency {
 /// The types of JSON Schema. MongoDB's aliases are the same, except `bool` for `boolean`.
 const JSON_TYPES: [&str; 6] = ["array", "boolean", "null", "number", "object", "string"];
 
-/// A keyword and the function that parses its rule. The function returns None if there is no rule, or if another keyword's function has
-/// parsed it.
+/// A keyword and the function that parses its rule. The function returns None if the keyword has no effect, or if the rule of another
+/// keyword includes it.
 type Keyword = (&'static str, fn(&Keywords<'_>, &'static str) -> Result<Option<Rule>>);
 
 const KEYWORDS: &[Keyword] = &[
@@ -359,7 +359,7 @@ impl<'j> Keywords<'j> {
         }
     }
 
-    /// The three keywords for fields make one rule. It is returned for the first of them that is given; None for the others.
+    /// Parses the three keywords for fields into one rule, when called for the first of those that the schema has; None for the others.
     fn properties(&self, keyword: &'static str) -> Result<Option<Rule>> {
         let mut three = ["properties", "patternProperties", "additionalProperties"].into_iter();
         if three.find(|name| self.fields.contains_key(*name)) != Some(keyword) {

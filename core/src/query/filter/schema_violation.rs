@@ -29,8 +29,8 @@ const SIMPLE: &[(&str, &str)] = &[
 /// Keywords, each with another one that changes its meaning.
 const BESIDE: &[(&str, &str)] = &[("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")];
 
-/// Returns a function that tests whether the schema accepts a value. It accepts everything if the schema cannot be parsed; a stored one
-/// can.
+/// Returns a function that tests whether the schema accepts a value. If the schema cannot be parsed, the function returns true for every
+/// value; a stored schema can always be parsed.
 fn acceptor(schema: &Json) -> impl Fn(RawValue<'_>) -> bool {
     let schema = Schema::parse(schema, MAX_DEPTH).ok();
     move |value| schema.as_ref().is_none_or(|schema| regex::watched(|| schema.matches(value)).unwrap_or(false))
@@ -54,7 +54,7 @@ impl Report<'_> {
         entries
     }
 
-    /// The entries of a schema, with an introduction and its title.
+    /// The entries of a schema, after the fields of `introduction` and the schema's title and description.
     fn of_nested(&mut self, introduction: Json, schema: &Json, value: RawValue<'_>) -> Json {
         let mut details = object(introduction);
         if let Json::Object(schema) = schema {
@@ -281,7 +281,7 @@ impl Report<'_> {
         (!entries.is_empty()).then(|| object(json!({"failingDependencies": entries})))
     }
 
-    /// The names that the object does not have; None if it has all.
+    /// The names that the object does not have; None if it has all, unless the report is truncated.
     fn missing(&mut self, names: &[Json], object: RawObject<'_>) -> Option<Vec<Json>> {
         let mut missing = Vec::new();
         for name in names.iter().filter(|name| name.as_str().is_some_and(|name| object.get(name).is_none())) {

@@ -1,6 +1,7 @@
 //! Describes why a document does not match a filter, in the form of MongoDB's `errInfo.details`.
 //!
-//! It walks the filter's JSON again, and parses and evaluates each condition by itself, so no other code knows about these reports.
+//! A report walks the filter's JSON, and parses and evaluates each condition separately. So the code that matches documents has nothing to
+//! do with reports.
 //!
 //! INVARIANT: a report takes at most about [`MAX_BYTES`], however large the document and the filter are. [`Report::truncated`] says
 //! whether something was left out.
@@ -46,7 +47,7 @@ enum Considered {
     Elements,
     /// like [`Elements`](Self::Elements), with their types
     Types,
-    /// the values at the path
+    /// the values at the path; an array is not replaced by its elements
     Whole,
 }
 
@@ -140,7 +141,7 @@ impl<'e> Report<'e> {
         Self { environment, left: MAX_BYTES, truncated: false }
     }
 
-    /// Takes this many bytes of the report's limit. False if fewer are left.
+    /// Takes this many bytes of the report's limit. False if fewer are left, and in all later calls.
     pub(super) fn takes(&mut self, bytes: usize) -> bool {
         budget::bytes(bytes);
         match self.left.checked_sub(bytes) {
@@ -175,7 +176,7 @@ impl<'e> Report<'e> {
 
     /// Adds a condition as the filter has it, if there is room for it.
     pub(super) fn specify(&mut self, to: &mut Details, json: Json) {
-        // The text is at most as long as that of the filter, which was parsed.
+        // The text is written before its length is checked: it is not longer than the filter's text, which was in memory, too.
         if self.takes(json.to_string().len()) {
             to.insert("specifiedAs".to_owned(), json);
         }
@@ -355,7 +356,7 @@ pub(super) fn type_name(value: RawValue<'_>) -> &'static str {
     }
 }
 
-/// The values at a path; true if an array was among them. An array is replaced by its elements, unless it is considered whole.
+/// The values at a path. Unless arrays are considered whole, each array is replaced by its elements, and the result's flag is then true.
 fn values_at<'a>(document: RawObject<'a>, path: &str, considered: Considered) -> (bool, Vec<RawValue<'a>>) {
     let values = RefCell::new(Vec::new());
     let _ = path::any(Base::Object(document), path, AtEnd::Whole, &|value| {

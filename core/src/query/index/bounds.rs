@@ -29,7 +29,7 @@ impl Bounds {
     /// Parses `min`, which is included, and `max`, which is excluded. `{}` is no bound.
     ///
     /// # Errors
-    /// `TypeMismatch` for another type than an object; `Location51176` if both have different fields; errors of their values.
+    /// `TypeMismatch` for another type than an object; `Location51176` if `min` and `max` have different fields; those of values.
     pub fn parse(min: Option<&Json>, max: Option<&Json>) -> Result<Option<Bounds>> {
         let (min, max) = (corner("min", min)?, corner("max", max)?);
         if let (Some(min), Some(max)) = (&min, &max)

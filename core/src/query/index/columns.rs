@@ -82,7 +82,7 @@ impl IndexKeys {
     }
 
     /// True if the b-tree has a column of types, so that the indexed values can be restored from it alone. Documents whose keys are
-    /// [`IN_ENTRIES`] are excepted. With [`MAX_FIELDS`] fields, there is no place for it: PostgreSQL's indexes have at most 32 columns.
+    /// [`IN_ENTRIES`] are excepted. With [`MAX_FIELDS`] fields, there is no room for this column: a PostgreSQL index has at most 32.
     pub fn has_types(&self) -> bool {
         self.has_tree() && self.hashed.is_none() && self.collation.is_none() && self.fields.len() < MAX_FIELDS
     }
@@ -142,7 +142,7 @@ impl IndexKeys {
         if restored < self.fields.len() {
             return Err(malformed());
         }
-        // Else small longs would be written as ints.
+        // Without this setting, longs that fit 32 bits would be written as ints.
         let _keeping = Keeping::order_if(types.contains(&LONG));
         write::value(&Value::fixed_object(fields))
     }

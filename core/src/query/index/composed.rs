@@ -26,8 +26,8 @@ impl Composed {
         Self { starts: vec![Vec::new()], ended: None, depth: 0, equal: 0 }
     }
 
-    /// Demands that the next column's value lies in the ranges. False if no demand on the column after it can be added; nothing is added if
-    /// the ranges are everything or the keys are final.
+    /// Demands that the next column's value lies in the ranges. Returns false if no demand on a further column can be added. If the ranges
+    /// are everything, or the keys are final, no demand is added, and the result is false.
     pub(super) fn demand(&mut self, index: &IndexKeys, of: &KeyRanges) -> bool {
         if self.ended.is_some() || of.is_all() {
             return false;
@@ -71,7 +71,7 @@ impl Composed {
         Self { ended: Some(ranges), depth: self.depth + 1, ..next }
     }
 
-    /// The union of the keys.
+    /// The union of both sets of keys. It is final: no more demands can be added.
     pub(super) fn or(&self, other: &Self, index: &IndexKeys) -> Self {
         let (one, two) = (self.ranges(index), other.ranges(index));
         let both = KeyRanges::new([one.as_slice(), two.as_slice()].concat());
@@ -105,8 +105,8 @@ fn below(index: &IndexKeys, prefix: &[u8], range: &KeyRange) -> KeyRange {
     if index.collation.is_none() {
         return range.under(prefix);
     }
-    // Under a collation the end of a value cannot be found. A range that ends directly after a value is widened to end after all keys
-    // that continue it.
+    // Under a collation, the end of a value in a key cannot be found. An upper bound directly after a value (the value and a zero byte)
+    // is replaced by one after all keys that begin with the value.
     let end = |hi: &Vec<u8>| match hi.split_last() {
         Some((0, value)) => prefix_successor(&[prefix, value].concat()),
         _ => Some([prefix, hi].concat()),

@@ -57,7 +57,8 @@ impl<'a> Column<'a> {
     fn element(index: &IndexKeys, element: RawValue<'a>, rest: Option<&'a str>) -> Option<Self> {
         match (element, rest) {
             (element, None) => Some(Column::Value(index.encoded(element))),
-            // An array counts as a document whose names are positions, so it lacks the field.
+            // `$elemMatch` treats an array as a document whose names are positions. Such a document lacks the field, hence null. A search
+            // does not use paths in `$elemMatch` that name positions.
             (RawValue::Array(_), Some(_)) => Some(Column::null()),
             (element, Some(rest)) => path::embedded(element).map(|inner| Column::enter(index, inner, rest)),
         }

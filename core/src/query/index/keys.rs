@@ -77,7 +77,7 @@ impl IndexKeys {
             }
         }
         let count = fields.len();
-        // A hashed index has another column, which refuses arrays.
+        // A hashed index has one more column, which refuses documents with arrays, so it can have one field fewer.
         let most = MAX_FIELDS - usize::from(!hashed.is_empty());
         ensure!(count <= most, Kind::CannotCreateIndex, "index keys have {count} fields, at most {most}");
         if fields.keys().filter(|path| Wildcard::prefix(path).is_some()).count() > 1 {

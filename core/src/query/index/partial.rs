@@ -11,7 +11,7 @@ use crate::values::document::ext_json;
 /// The filter of the documents that an index holds.
 #[derive(Debug)]
 pub struct Partial {
-    /// the filter's text with its collation; two filters with equal text and collation have the same text here
+    /// the filter and its collation as text, which is the predicate's text in the index and in the queries that use the index
     pub text: String,
     /// the filter's text for users
     pub expression: String,

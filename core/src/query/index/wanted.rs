@@ -148,7 +148,8 @@ impl IndexKeys {
         filter.ranges_under(field, self.collation.as_deref())
     }
 
-    /// The entries to visit for a filter: with the array on the paths of any field, and without an array.
+    /// The entries to visit for a filter: for each name that paths begin with, those of documents with an array there, and those of documents
+    /// without an array.
     fn wanted_entries(&self, filter: Part<'_>) -> KeyRanges {
         let mut all =
             vec![self.composed(|field| Some(Demand { of: self.without_array(filter, field), meets_alone: false }))];
@@ -175,7 +176,7 @@ impl IndexKeys {
     fn composed_through(&self, head: &str, filter: Part<'_>) -> Composed {
         let demand = |field: &str| Demand { of: self.without_array(filter, field), meets_alone: false };
         let goes_through = |field: &str| path::split(field).0 == head;
-        // Different elements may satisfy conditions on several fields.
+        // Different elements may satisfy the conditions on different fields, so only one of these demands is used.
         let mut best = self.composed(|field| {
             let one = || Demand { of: filter.ranges_of_one(field, self.collation.as_deref()), meets_alone: true };
             Some(if goes_through(field) { one() } else { demand(field) })
@@ -187,10 +188,11 @@ impl IndexKeys {
                 if !goes_through(field) {
                     return Some(demand(field));
                 }
-                // The same element satisfies all conditions below it.
+                // One element satisfies all conditions of the `$elemMatch`, so they are combined, except on fields below a common name:
+                // there may be another array.
                 let below = field.strip_prefix(prefix)?.strip_prefix('.')?;
-                // `$elemMatch` treats an element that is an array as a document whose names are positions. Entries do not, so such paths
-                // are not used.
+                // `$elemMatch` treats an element that is an array as a document whose names are positions. Entries do not, so paths that
+                // name positions are not used.
                 let named = below.split('.').any(|component| path::array_index(component).is_some());
                 let inner = path::split(below).0;
                 if named || seen.contains(&inner) {

@@ -18,7 +18,7 @@ impl Slice {
     /// Parses a count, which is negative for the last elements, or `[skip, limit]`.
     ///
     /// # Errors
-    /// 28667 and 28724 for other arguments.
+    /// `Location28667` and `Location28724` for other arguments.
     pub(super) fn parse(argument: &Json) -> Result<Slice> {
         let argument = ext_json::from_json(argument)?;
         let misfit = |count: usize| {

@@ -1,7 +1,7 @@
 //! A parsed update and its application to a document.
 //!
-//! INVARIANT: an update never changes `_id`, nor the value at a fixed path. The result is checked for that, whatever the operators
-//! are.
+//! INVARIANT: an update never changes `_id`, nor the value at a fixed path. [`Update::apply`] checks the result, whatever the form of the
+//! update.
 
 use super::context::Context;
 use super::message::shown;
@@ -33,8 +33,8 @@ pub struct Update {
     pub(super) form: Form,
     /// the time, in milliseconds since 1970
     pub(super) now: Option<i64>,
-    /// true for an update of one document whose shard key must not change; false for updates of many documents, whose fixed paths have
-    /// another error
+    /// true if the update is of one document whose shard key must not change: a change is the error `ImmutableField`. If false, a change at
+    /// a fixed path is the error `InvalidOptions`, which is that of updates of many documents
     pub(super) keeps_key: bool,
     /// true if new fields and objects keep the order in which they are given, also in documents without an order of fields
     pub(super) ordered: bool,
@@ -94,8 +94,8 @@ impl Update {
     ///
     /// # Errors
     /// `FailedToParse` for an unknown operator or a document without operators, `ConflictingUpdateOperators`,
-    /// `EmptyFieldName`, `DollarPrefixedFieldName`, `TypeMismatch` for a wrong argument, `NotImplemented` for an
-    /// operator or a positional path that is not supported yet.
+    /// `EmptyFieldName`, `DollarPrefixedFieldName`, `DocumentTooDeep`, `TypeMismatch` and `BadValue` for a wrong argument or path; for
+    /// `$pull` those of [`Filter::parse`].
     pub fn parse(json: &serde_json::Value) -> Result<Update> {
         Update::parse_with_array_filters(json, &[])
     }
@@ -217,7 +217,7 @@ impl Update {
     /// `CannotBackfillArray`, `BadValue` for an integer overflow, `BSONObjectTooLarge`, `DocumentTooDeep`; those of
     /// [`normalise::check_stored`].
     pub fn apply(&self, document: RawObject<'_>, fixed: &[String]) -> Result<Option<Vec<u8>>> {
-        // Operators keep the order of each object by itself.
+        // Operators need no setting: they keep the order of each object that has one (`Part::InOrder`, `Part::Edited`).
         let is_ordered = || !matches!(self.form, Form::Operators(_)) && document.order().is_some();
         let _keeping = Keeping::order_if(self.ordered || is_ordered());
         let mut edited = None;

@@ -25,8 +25,8 @@ pub enum Style {
     Merge,
 }
 
-/// The stages that have the effect of [`Style::Merge`]; `$$new` is the document. A shard of the release 0.2.0 runs them. Later ones do
-/// not, because `$$new` would be a value of an expression, whose memory is limited.
+/// The stages that have the effect of [`Style::Merge`]; `$$new` is the document. Shards of release 0.2.0 run these stages. Later releases
+/// set the fields without them, because the memory for values of expressions, such as `$$new`, is limited.
 const MERGING_STAGES: &str = r#"[{"$replaceWith":{"$mergeObjects":["$$ROOT","$$new"]}}]"#;
 
 /// An update with everything that its effect depends on.
@@ -57,7 +57,8 @@ pub struct Compiled {
     pub update: Update,
     /// the text for [`read`]
     pub text: String,
-    /// true if the text has only the update itself: no filter, array filters, environment or time. Such texts often occur again
+    /// true if the text has only an update by operators: no filter, array filters, environment, time or fixed shard key. Such texts often
+    /// occur again
     pub is_lasting: bool,
 }
 
@@ -92,7 +93,7 @@ impl Instruction<'_> {
     pub fn compile(&self) -> Result<Compiled> {
         let (json, merges) = (self.update, self.style == Style::Merge);
         let (filters, replaces) = self.form()?;
-        // Any expression of a pipeline may use the time.
+        // The environment of a pipeline always has the time, as any expression may use it.
         let environment = if json.is_array() { self.environment.timed(self.now) } else { self.environment.clone() };
         let mut update = if replaces {
             Update::parse_replacement(json)?

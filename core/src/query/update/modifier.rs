@@ -136,8 +136,8 @@ fn current_date(now: Option<i64>, timestamp: bool) -> Result<Value> {
     })
 }
 
-/// Writes a number. A long that replaces a marked one is marked even where other values are not. As in MongoDB, a double that stays equal is
-/// kept: negative zero plus zero is negative zero.
+/// Writes a number. A long that replaces a marked long is marked even where other values are not. As in MongoDB, a double zero that stays
+/// zero keeps its sign: negative zero plus zero is negative zero.
 fn number<'a>(number: Number, existing: Option<RawValue<'_>>) -> UpdateOutcome<'a> {
     let is_zero = |number: &Number| matches!(number, Number::Double(value) if *value == 0.0);
     if is_zero(&number)

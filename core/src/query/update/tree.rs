@@ -99,7 +99,7 @@ impl Tree {
             let conflict = |at: &str| {
                 bail!(Kind::ConflictingUpdateOperators, "Updating the path '{path}' would create a conflict at '{at}'")
             };
-            // All existing children are of the same kind.
+            // Either all existing children are `$[…]`, or none is, so the first one decides.
             if tree.children.keys().next().is_some_and(|other| is_positional(other) != is_positional(name)) {
                 return conflict(&path[..walked.saturating_sub(1)]);
             }
@@ -131,7 +131,8 @@ impl Tree {
     /// Checks that a renamed value neither lies in an array nor moves into one.
     ///
     /// # Errors
-    /// `BadValue`, and `PathNotViable` for a scalar on a path.
+    /// `BadValue` for an array on either path, `PathNotViable` for a value on the source's path that cannot have the next field,
+    /// `ImmutableField` for the destination `_id`.
     pub fn check_renames(&self, document: RawObject<'_>, context: &Context<'_>) -> Result<()> {
         for (from, to) in &self.renames {
             budget::step();
@@ -350,7 +351,7 @@ fn apply_to_object<'a>(
     object: Option<RawObject<'a>>,
     context: &Context<'a>,
 ) -> Result<Option<Part<'a>>> {
-    // All children of a tree are of the same kind.
+    // Either all children of a tree are `$[…]`, or none is, so the first one decides.
     let positional = trees.iter().filter_map(|tree| tree.children.keys().next()).find(|name| is_positional(name));
     if let Some(positional) = positional {
         match object {
