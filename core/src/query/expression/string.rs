@@ -105,7 +105,8 @@ fn concat(call: &Call<'_>) -> Result<Operand<'static>> {
     Ok(Operand::string(all))
 }
 
-/// A position or a length in bytes. A double is truncated; a decimal is rounded, and becomes the least integer if it is beyond 64 bits.
+/// A position or a length in bytes. A double is truncated. A decimal is rounded half to even; NaN, the infinities and
+/// decimals beyond 64 bits become `i64::MIN`.
 fn bytes_of(call: &Call<'_>, number: &Number) -> Result<i64> {
     match number {
         Number::Decimal(decimal) => Ok(decimal.to_i64_rounded().unwrap_or(i64::MIN)),
