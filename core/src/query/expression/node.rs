@@ -112,7 +112,7 @@ impl<'s> Scope<'s> {
         Scope { root, collator, in_group: false, frame: None }
     }
 
-    /// The same scope, with the given [`in_group`](Self::in_group).
+    /// Sets whether the expression belongs to `$group`.
     pub(super) fn in_group(self, in_group: bool) -> Scope<'s> {
         Scope { in_group, ..self }
     }
