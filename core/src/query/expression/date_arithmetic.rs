@@ -145,8 +145,8 @@ fn unit(call: &Call<'_>, name: &Operand<'_>) -> Result<Unit> {
     Unit::find(name).ok_or_else(|| error!(Kind::FailedToParse, "{}: unknown time unit value: {name}", call.name))
 }
 
-/// The argument with the first day of the week; None if it is null. If it is not given, or the unit is not a week and does not
-/// use it, the result is Sunday.
+/// The argument with the first day of the week: Sunday if it is not given, or if the unit is not a week; None if it is
+/// null.
 fn start_of_week<'s>(call: &Call<'s>, index: usize, unit: &Operand<'_>) -> Result<Option<Operand<'s>>> {
     if unit.text() != Some("week") || !call.is_given(index) {
         return Ok(Some(Operand::string("sunday")));
@@ -240,8 +240,8 @@ fn difference(call: &Call<'_>) -> Result<Operand<'static>> {
     Ok(Operand::long(number(end)? - number(start)?))
 }
 
-/// The number of hours, or of shorter units, that begin between two instants: by the local clock, without what the clock was
-/// put forward or back.
+/// The number of hours, or of shorter units, that begin on the local clock between two instants. Changes of the offset from
+/// UTC do not count.
 fn passed(start: i64, end: i64, unit: Unit, zone: &Zone) -> Result<i64> {
     let offset = |millis: i64| match unit == Unit::Millisecond || *zone == Zone::UTC {
         true => Ok(0),
@@ -249,7 +249,7 @@ fn passed(start: i64, end: i64, unit: Unit, zone: &Zone) -> Result<i64> {
     };
     let (start_offset, end_offset, length) = (offset(start)?, offset(end)?, i128::from(unit.millis()));
     let number = |millis: i64, offset: i64| (i128::from(millis) + i128::from(offset)).div_euclid(length);
-    // A change of the offset moves the clock, but is no time that passes.
+    // A change of the offset moves the clock, but no time passes.
     let skipped = i128::from(end_offset - start_offset) / length;
     let count = number(end, end_offset) - number(start, start_offset) - skipped;
     i64::try_from(count).map_err(|_| error!(5166308, "$dateDiff overflowed"))

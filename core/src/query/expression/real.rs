@@ -222,8 +222,8 @@ fn beyond() -> BigDecimal {
     BigDecimal::new(BigInt::one(), -BEYOND)
 }
 
-/// The exponential. If it is beyond all decimals, or nearer to zero than all of them, the result is not exact, but as large or
-/// as small in that sense, so that it is rounded to the same decimal.
+/// The exponential. If it is beyond all decimals, or nearer to zero than all of them, the result is another such number, which
+/// is rounded to the same decimal.
 pub(super) fn exp(value: &BigDecimal) -> BigDecimal {
     if exponent(value) > MAX_EXP {
         return if value.is_negative() { BigDecimal::new(BigInt::one(), BEYOND) } else { beyond() };
@@ -304,8 +304,8 @@ pub(super) fn atan(value: &BigDecimal) -> BigDecimal {
         let quarter = if value.is_negative() { -half(pi()) } else { half(pi()) };
         return quarter - atan(&divided(&BigDecimal::one(), value));
     }
-    // atan(value) = nearest + atan(rest), where nearest is a double, and rest the tangent of its small error by the
-    // subtraction theorem.
+    // atan(value) = nearest + atan(rest), where nearest is computed as a double, and rest is the tangent of its small
+    // error, by the subtraction theorem.
     let value = to_fixed(value, BITS);
     let nearest = of_f64(to_f64(&value).atan());
     let (factor, cosine) = sine_factor_and_cosine(&product(&nearest, &nearest));
@@ -429,8 +429,7 @@ pub(super) fn power(base: &BigDecimal, exponent: &BigDecimal) -> BigDecimal {
 }
 
 /// The power for an integer exponent, by multiplication: exact, or for a negative exponent a quotient of [`divided`]. None for
-/// another exponent, and if the product could have more than [`MAX_DIGITS`](exact_power) digits, unless the base is a power
-/// of ten.
+/// another exponent, and if the product could have more than `MAX_DIGITS` digits, unless the base is a power of ten.
 fn exact_power(base: &BigDecimal, exponent: &BigDecimal) -> Option<BigDecimal> {
     const MAX_DIGITS: u64 = 400;
     let times = exponent.is_integer().then(|| exponent.to_i64()).flatten()?;
