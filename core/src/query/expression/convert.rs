@@ -42,7 +42,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::conversion("$toUUID", COUNT, |_, input| converted(&input.into_value(), &Target::uuid())),
 ];
 
-/// The code of a conversion with another number of arguments than one.
+/// MongoDB's error code for a conversion that does not have exactly one argument.
 const COUNT: i32 = 50723;
 
 /// The parameters of `$convert`. The error of a missing one has code 9 (FailedToParse), as in MongoDB.

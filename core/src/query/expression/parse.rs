@@ -157,7 +157,7 @@ impl Operator {
         Operator::of(name, Arguments::Positional(1, 1), Form::Unary(evaluate))
     }
 
-    /// Like [`Operator::unary`], with a code of its own for another number of arguments.
+    /// Like [`Operator::unary`], with the operator's own error code for another number of arguments.
     pub const fn conversion(
         name: &'static str,
         code: i32,

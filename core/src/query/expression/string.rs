@@ -72,8 +72,8 @@ fn coerced(operand: &Operand<'_>) -> Result<String> {
     }
 }
 
-/// A double with six significant digits, as C prints it by `%g`. MongoDB's operators that convert any value to a string write doubles like
-/// this.
+/// A double with six significant digits, as C's `%g` prints it. So MongoDB writes doubles in operators such as `$toUpper`, but
+/// not in `$toString`.
 fn general(number: f64) -> String {
     const DIGITS: i32 = 6;
     if !number.is_finite() {

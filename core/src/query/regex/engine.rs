@@ -27,7 +27,7 @@ const BACKTRACK_LIMIT: usize = 500_000;
 const MAX_INSTRUCTIONS: usize = 1 << 16;
 
 /// Largest compiled size of a pattern without lookaround, backreferences and possessive quantifiers, in bytes. Above
-/// [`MAX_COMPILED_BYTES`] only [`Stepwise`] searches for it.
+/// [`MAX_COMPILED_BYTES`] [`Stepwise`] searches first, also in short texts.
 const MAX_LARGE_BYTES: usize = 16 << 20;
 
 /// Number of groups above which a pattern's parts must be smaller: each state stores all groups.
@@ -72,7 +72,7 @@ pub(super) struct Engine {
     stepwise: OnceLock<Option<Stepwise>>,
     /// for a pattern that only the engine supports, the largest text that is searched, in bytes
     longest: OnceLock<usize>,
-    /// the pattern is so large that only `stepwise` may search
+    /// the pattern is so large that `stepwise` searches first, also in short texts; without `stepwise`, searches are given up
     is_large: bool,
     /// size of the pattern's caches, in bytes
     kept: AtomicUsize,

@@ -151,7 +151,7 @@ impl Translation<'_> {
         self.push_code(Some(number));
     }
 
-    /// Reads a character's number in braces, after this start, and writes the character.
+    /// Reads a character's number in braces after `start`, which includes the opening brace, and writes the character.
     fn braced(&mut self, start: &str, radix: u32) {
         let inside = self.rest.strip_prefix(start).and_then(|rest| rest.split_once('}'));
         let Some((digits, rest)) = inside.filter(|(digits, _)| digits.chars().all(|digit| digit.is_digit(radix)))

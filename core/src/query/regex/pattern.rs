@@ -289,7 +289,7 @@ mod tests {
         check(r"\Bcat", "", &["concat", "ä concat"], &["cat", "äcat", "ä cat"]);
         check(r"^\b", "", &["a", "ab ä"], &["ä", " a", " a ä"]);
         check(r"(?<=\bfoo)bar", "", &["foobar", "ä foobar"], &["afoobar", "ä afoobar"]);
-        // No letter beyond ASCII is a K or an s.
+        // The Kelvin sign and the long s are not ASCII, though the option `i` folds them to k and s.
         check(r"\bx", "i", &["\u{212A}X", "\u{17F}x"], &["kx", "kx ä"]);
         check(r"(*UCP)\byster", "", &["a yster", "ä yster"], &["Blue Öyster Cult", "oyster"]);
         check(r"(*UTF)(*UCP)^\w+$", "", &["café", "你好", "a_1"], &["a b", ""]);
@@ -324,7 +324,7 @@ mod tests {
         check(r"^[\8\9]+$", "", &["89"], &["7"]);
         check(r"^[\1-\3]+$", "", &["\u{1}\u{2}\u{3}"], &["1"]);
         check(r"^\x{1F600}$", "", &["😀"], &[]);
-        // One digit is a backreference, and so are more if there are as many groups before.
+        // One digit is a backreference; several digits are one if at least so many groups precede them.
         check(r"^(a)\1$", "", &["aa"], &["a\u{1}"]);
         check(&format!("^{}\\10$", "(a)".repeat(10)), "", &[&"a".repeat(11)], &["aaaaaaaaaa\u{8}"]);
         check(&format!("^{}\\10$", "(a)".repeat(9)), "", &["aaaaaaaaa\u{8}"], &[&"a".repeat(10)]);
@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(found(source, options, text), Some(expected), "/{source}/{options} in {text:?}");
     }
 
-    /// `$` and `\Z` match before a final newline, which they leave to what follows, and to no group.
+    /// `$` and `\Z` match before a final newline, but do not consume it: no group contains it, and what follows can match it.
     #[test]
     fn an_end_consumes_nothing() {
         check("ab$\n", "", &["ab\n"], &["ab", "ab\n\n"]);

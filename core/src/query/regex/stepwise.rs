@@ -106,7 +106,7 @@ impl Automaton {
         for (at, byte) in text.bytes().enumerate().skip(from) {
             state = self.next(&mut cache, state, byte)?;
             if state.is_match() {
-                // The automaton reports a match one byte late.
+                // The automaton reports a match one byte late, so the match ends before this byte.
                 end = Some(at);
                 if any {
                     return Some(end);
