@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(found(source, options, text), Some(expected), "/{source}/{options} in {text:?}");
     }
 
-    /// `$` and `\Z` match before a final newline, but do not consume it: no group contains it, and what follows can match it.
+    /// `$` and `\Z` match before a final newline, but do not consume it: they add it to no group, and what follows can match it.
     #[test]
     fn an_end_consumes_nothing() {
         check("ab$\n", "", &["ab\n"], &["ab", "ab\n\n"]);
