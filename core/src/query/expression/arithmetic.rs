@@ -68,7 +68,8 @@ fn add(call: &Call<'_>) -> Result<Operand<'static>> {
     }
 }
 
-/// The result of several operands. That of ints is an int if it fits, whatever the intermediate results are.
+/// Sets the type of an integer that several operands give: without a long among them an int if the result fits, even if an
+/// intermediate result was a long.
 fn of_operands(result: Number, is_long: bool) -> Number {
     match result {
         Number::Int(value, _) => Number::integer(value, is_long),
@@ -186,7 +187,7 @@ fn modulo(call: &Call<'_>, left: Operand<'_>, right: Operand<'_>) -> Result<Oper
             (Some(_), None) if !b.is_nan() => a.to_decimal(),
             _ => Decimal::NaN,
         }),
-        // A double that is an int counts as one, if the dividend is an integer.
+        // An integer modulo a double whose value is a 32-bit integer is an integer.
         (Number::Int(x, _), Number::Double(y)) if y.fract() == 0.0 && f64::from(*y as i32) == *y => {
             Number::integer(x.wrapping_rem(*y as i64), a.is_long())
         }
@@ -207,7 +208,8 @@ fn absolute(number: &Number) -> Result<Number> {
     })
 }
 
-/// The number rounded to `places` decimals, in its type; with negative places it is rounded before the point.
+/// The number rounded to `places` digits after the point, or before the point if negative. The type stays the same, except
+/// that an integer beyond 64 bits becomes a double.
 fn rounded(number: &Number, places: i64, mode: RoundingMode) -> Number {
     match number {
         Number::Int(..) if places >= 0 => number.clone(),
@@ -230,7 +232,7 @@ fn rounded(number: &Number, places: i64, mode: RoundingMode) -> Number {
                     let exact = exact.with_precision_round(digits, RoundingMode::HalfEven);
                     match exact.fractional_digit_count() <= places {
                         true => *value,
-                        // A decimal has no negative zero.
+                        // `BigDecimal` has no negative zero, so the sign is copied.
                         false => {
                             Decimal::Finite(Box::new(exact.with_scale_round(places, mode))).to_f64().copysign(*value)
                         }

@@ -121,7 +121,7 @@ fn range(call: &Call<'_>) -> Result<Operand<'static>> {
     let stop = call.int32(&call.argument(1)?, "its end", [34445, 34446])?;
     let step = if call.is_given(2) { call.int32(&call.argument(2)?, "its step", [34447, 34448])? } else { 1 };
     ensure!(step != 0, 34449, "$range requires a non-zero step value");
-    // The end is not included.
+    // The number of steps, rounded up, since `stop` is excluded.
     let count = ((stop - start) * step.signum() + step.abs() - 1).div_euclid(step.abs()).max(0);
     ensure!(count <= MAX_RANGE, Kind::ExceededMemoryLimit, "$range would use too much memory ({count} numbers)");
     budget::room_for(usize::try_from(count).unwrap_or(0) * size_of::<Value>());
@@ -315,7 +315,7 @@ fn sort(call: &Call<'_>) -> Result<Operand<'static>> {
     of_items(keyed.into_iter().map(|(_, item)| item))
 }
 
-/// The value at a path through documents and named positions of arrays; null if the element has none.
+/// The value at a path, whose components name fields or positions of arrays; null if the element has no such value.
 fn sort_key<'o>(element: Operand<'o>, path: &str) -> Operand<'o> {
     let root = if element.is_object() { element } else { Operand::Missing };
     let found = path.split('.').fold(root, |value, name| match value.is_array() {
@@ -335,7 +335,7 @@ fn n_arguments<'s>(call: &Call<'s>) -> Result<(usize, Vec<Operand<'s>>)> {
     Ok((usize::try_from(count).unwrap_or(MAX_DOCUMENT_BYTES), items))
 }
 
-/// Returns the first elements in the order, without null and missing ones.
+/// Returns the `n` least elements, or the `n` greatest if `order` reverses. Null and missing elements are left out.
 fn extremes(call: &Call<'_>, order: fn(Ordering) -> Ordering) -> Result<Operand<'static>> {
     let (count, mut items) = n_arguments(call)?;
     items.retain(|item| !item.is_nullish());

@@ -36,7 +36,7 @@ fn compared(call: &Call<'_>, accepts: fn(Ordering) -> bool) -> Result<Operand<'s
     Ok(Operand::bool(accepts(order(call)?)))
 }
 
-/// Evaluates arguments up to the first whose truth equals `by`.
+/// `$and` if `by` is false, `$or` if it is true: the first argument whose truth equals `by` decides, the rest is not evaluated.
 fn decided(call: &Call<'_>, by: bool) -> Result<Operand<'static>> {
     for argument in call.arguments() {
         if argument?.is_true() == by {

@@ -42,7 +42,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::conversion("$toUUID", COUNT, |_, input| converted(&input.into_value(), &Target::uuid())),
 ];
 
-/// The code of a conversion with another number of arguments than one.
+/// MongoDB's error code for a conversion that does not have exactly one argument.
 const COUNT: i32 = 50723;
 
 /// The parameters of `$convert`. The error of a missing one has code 9 (FailedToParse), as in MongoDB.
@@ -59,7 +59,7 @@ const CONVERT_PARAMETERS: &[Parameter] = &[
 /// The type that a value is converted to.
 struct Target {
     name: &'static str,
-    /// the subtype of binary data, not checked yet
+    /// the subtype of binary data, which [`Target::subtype`] checks
     subtype: Value,
     /// the encoding of binary data as a string
     format: Option<String>,
@@ -151,7 +151,7 @@ fn integer_of_base(text: &str, base: u32) -> Option<i64> {
     i64::from_str_radix(text, base).ok()
 }
 
-/// The digits of an integer in a base, as it is written without a prefix.
+/// Writes an integer in a base, without a prefix such as `0x`; None for a number that is no integer of 64 bits.
 fn text_of_base(number: &Number, base: u32) -> Option<String> {
     let integer = number.as_i64()?;
     let digits = integer.unsigned_abs();
@@ -177,7 +177,8 @@ fn is_big_endian(call: &Call<'_>) -> Result<bool> {
     }
 }
 
-/// Returns the bytes of a number in binary data, the least significant first. An error if their number is not one of `lengths`.
+/// Returns the bytes of a number in binary data, the least significant first; an error if the data has none of the given
+/// lengths.
 fn bytes_of(bytes: &[u8], lengths: &[usize], target: &Target) -> Result<Vec<u8>> {
     if !lengths.contains(&bytes.len()) {
         bail!(Kind::ConversionFailure, "Failed to convert binary data of {} bytes to {}", bytes.len(), target.name);
@@ -218,7 +219,7 @@ fn format_of<'o>(call: &Call<'_>, format: &'o Operand<'_>) -> Result<Option<&'o 
     Ok(Some(name))
 }
 
-/// The type in the argument `to`: the name or number of a type, or a document with it and a subtype; None if it is null.
+/// The argument `to`: the name or number of a type, or a document with the fields `type` and `subtype`; None for null.
 fn target(to: Operand<'_>) -> Result<Option<Target>> {
     let (kind, subtype) = if to.is_object() {
         let kind = to.clone().into_field("type");
@@ -231,7 +232,7 @@ fn target(to: Operand<'_>) -> Result<Option<Target>> {
         return Ok(None);
     }
     let name = match kind.text() {
-        // No type of a stored value, but a name that `$type` returns.
+        // No value has this type, but `$type` returns the name: the conversion is unsupported, not the type unknown.
         Some("missing") => Some("missing"),
         Some(alias) => {
             Some(type_of_code(None, Some(alias)).ok_or_else(|| error!(Kind::BadValue, "Unknown type name: {alias}"))?)
@@ -325,12 +326,12 @@ fn double(value: &Value, target: &Target) -> Result<f64> {
     }
 }
 
-/// Parses a decimal or a hexadecimal double, as C's `strtod` does: None for a value beyond all doubles, and for one that is rounded to
-/// a subnormal double or to zero.
+/// Parses a decimal or a hexadecimal double. None for another text, and where C's `strtod` reports `ERANGE`: for a value
+/// beyond all doubles, and for one that is rounded to a subnormal double or to zero.
 fn parse_double(text: &str) -> Option<f64> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     if let Some(hex) = unsigned.strip_prefix("0x").or_else(|| unsigned.strip_prefix("0X")) {
-        // MongoDB refuses this form.
+        // As in MongoDB, `0x` without a sign is refused, but `0X`, `+0x` and `-0x` are not.
         let double = parse_hex_double(hex).filter(|_| !text.starts_with("0x"))?;
         return Some(if text.starts_with('-') { -double } else { double });
     }
@@ -339,7 +340,7 @@ fn parse_double(text: &str) -> Option<f64> {
     let mut digits = unsigned.bytes().take_while(|byte| !matches!(byte, b'e' | b'E')).filter(u8::is_ascii_digit);
     let fits = match double.classify() {
         FpCategory::Normal | FpCategory::Nan => true,
-        // The text is a name, such as `inf`.
+        // Without digits the text is a name, such as `inf`; with digits the value is beyond all doubles.
         FpCategory::Infinite => digits.next().is_none(),
         FpCategory::Zero => digits.all(|digit| digit == b'0'),
         FpCategory::Subnormal => false,
@@ -347,7 +348,7 @@ fn parse_double(text: &str) -> Option<f64> {
     fits.then_some(double)
 }
 
-/// Parses a hexadecimal double after its `0x`: digits, which may have a point, and an exponent of two after `p`.
+/// Parses a hexadecimal double after its `0x`: digits, perhaps with a point, and perhaps `p` with a binary exponent.
 fn parse_hex_double(text: &str) -> Option<f64> {
     budget::bytes(text.len());
     let (mantissa, exponent) = match text.split_once(['p', 'P']) {
@@ -355,8 +356,8 @@ fn parse_hex_double(text: &str) -> Option<f64> {
         Some((mantissa, exponent)) => (mantissa, parse_exponent(exponent)?),
     };
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    // The leading digits. Their last bit is also set if a later digit is not zero, so that the number is rounded only once, when it becomes
-    // a double.
+    // The leading digits, at most 64 bits. The last bit is sticky: any later digit that is not zero sets it, so that the
+    // conversion to a double is correctly rounded.
     let (mut leading, mut scale) = (0u64, exponent);
     for digit in whole.bytes().chain(fraction.bytes()) {
         let digit = char::from(digit).to_digit(16)?;
@@ -378,7 +379,7 @@ fn parse_hex_double(text: &str) -> Option<f64> {
 /// An integer times a power of two; None if it is beyond all doubles, or is rounded to a subnormal one.
 fn scaled(integer: u64, exponent: i64) -> Option<f64> {
     let exponent = exponent.clamp(-1200, 1200);
-    // Two factors, as one could be beyond all doubles.
+    // Two factors, since the power itself can be beyond all doubles.
     let powers = [exponent / 2, exponent - exponent / 2].map(|half| f64::from_bits(((half + 1023) as u64) << 52));
     let whole = integer as f64;
     let double = whole * powers[0] * powers[1];
@@ -400,7 +401,7 @@ fn decimal(value: &Value, target: &Target) -> Result<Decimal> {
     }
 }
 
-/// The text of a number or a date.
+/// The text of a number, a date or a timestamp.
 pub(super) fn text_of(value: &Value) -> Result<String> {
     Ok(match value {
         Value::Number(Number::Int(value, _)) => value.to_string(),
@@ -412,7 +413,7 @@ pub(super) fn text_of(value: &Value) -> Result<String> {
     })
 }
 
-/// The shortest text that reads back as the double, with an exponent for the same numbers as in C.
+/// The shortest text that reads back as the double, with an exponent where C's `%.16g` has one.
 fn double_text(value: f64) -> String {
     if !value.is_finite() {
         let name = if value.is_nan() { "NaN" } else { "Infinity" };
@@ -488,7 +489,7 @@ fn binary(value: &Value, target: &Target) -> Result<Value> {
 
 fn date(value: &Value, target: &Target) -> Result<i64> {
     match value {
-        // MongoDB refuses an int, but here a small number may be a client's long.
+        // MongoDB refuses an int. Here an int is accepted, since a client's small long may be stored as one.
         Value::Number(number) => truncated(number).ok_or_else(|| overflow(number)),
         Value::String(text) => parse_date(text, &Zone::UTC),
         value => super::date::millis_of(&Operand::Given(value)).ok_or_else(|| unsupported(value, target)),

@@ -110,12 +110,12 @@ impl Unit {
         }
     }
 
-    /// A date plus a number of units, in UTC; None if that is no date.
+    /// A date plus a number of units, in UTC; None if the result is out of range.
     pub(crate) fn after(self, millis: i64, amount: i64) -> Option<i64> {
         self.after_in(millis, amount, &Zone::UTC).ok().flatten()
     }
 
-    /// A date plus a number of units in a time zone; None if the number is too large.
+    /// A date plus a number of units in a time zone; None if the result is out of range.
     fn after_in(self, millis: i64, amount: i64, zone: &Zone) -> Result<Option<i64>> {
         let span = match self {
             Unit::Year => Span::new().try_years(amount),
@@ -145,7 +145,8 @@ fn unit(call: &Call<'_>, name: &Operand<'_>) -> Result<Unit> {
     Unit::find(name).ok_or_else(|| error!(Kind::FailedToParse, "{}: unknown time unit value: {name}", call.name))
 }
 
-/// The argument with the first day of the week, which only the unit week uses; None if it is null.
+/// The argument with the first day of the week: Sunday if it is not given, or if the unit is not a week; None if it is
+/// null.
 fn start_of_week<'s>(call: &Call<'s>, index: usize, unit: &Operand<'_>) -> Result<Option<Operand<'s>>> {
     if unit.text() != Some("week") || !call.is_given(index) {
         return Ok(Some(Operand::string("sunday")));
@@ -173,7 +174,8 @@ fn millis(call: &Call<'_>, date: &Operand<'_>, which: &str, code: i32) -> Result
     millis_of(date).ok_or_else(|| call.wrong_type(date, which, "a date", code))
 }
 
-/// An argument that is null decides the result before the types of the others are checked.
+/// Adds units to a date, or subtracts them if `sign` is -1. A null argument makes the result null before the types of the
+/// other arguments are checked.
 fn shift(call: &Call<'_>, sign: i64) -> Result<Operand<'static>> {
     let Some(start) = call.argument(0)?.non_null() else { return Ok(Operand::NULL) };
     let Some(unit_name) = call.argument(1)?.non_null() else { return Ok(Operand::NULL) };
@@ -238,7 +240,8 @@ fn difference(call: &Call<'_>) -> Result<Operand<'static>> {
     Ok(Operand::long(number(end)? - number(start)?))
 }
 
-/// The number of hours, or shorter units, of the local time that begin between two instants.
+/// The number of hours, or of shorter units, that begin on the local clock between two instants. Changes of the offset from
+/// UTC do not count.
 fn passed(start: i64, end: i64, unit: Unit, zone: &Zone) -> Result<i64> {
     let offset = |millis: i64| match unit == Unit::Millisecond || *zone == Zone::UTC {
         true => Ok(0),
@@ -246,7 +249,7 @@ fn passed(start: i64, end: i64, unit: Unit, zone: &Zone) -> Result<i64> {
     };
     let (start_offset, end_offset, length) = (offset(start)?, offset(end)?, i128::from(unit.millis()));
     let number = |millis: i64, offset: i64| (i128::from(millis) + i128::from(offset)).div_euclid(length);
-    // Time that the clock skipped when it was put forward has not passed.
+    // A change of the offset moves the clock, but no time passes.
     let skipped = i128::from(end_offset - start_offset) / length;
     let count = number(end, end_offset) - number(start, start_offset) - skipped;
     i64::try_from(count).map_err(|_| error!(5166308, "$dateDiff overflowed"))
@@ -270,7 +273,8 @@ fn truncate(call: &Call<'_>) -> Result<Operand<'static>> {
     truncated(millis, unit, size, &zone, weekday(call, &first_day)?).map(Operand::date_of)
 }
 
-/// Bins are counted from the start of the year 2000 in the time zone. Bins of hours and shorter units all have the same length.
+/// Returns the start of the bin that contains a date. Bins are counted from the start of the year 2000 in the time zone. Bins
+/// of hours and shorter units all have the same length.
 fn truncated(millis: i64, unit: Unit, size: i64, zone: &Zone, first_day: Weekday) -> Result<i64> {
     let overflow = || error!(5439003, "$dateTrunc overflowed");
     let is_long = !matches!(unit, Unit::Hour | Unit::Minute | Unit::Second | Unit::Millisecond);

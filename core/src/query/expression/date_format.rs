@@ -41,9 +41,9 @@ pub(super) fn timestamp(seconds: u32, increment: u32) -> String {
     format!("{date}:{increment:03x}")
 }
 
-/// The specifiers after `%` in the format of a date that is read.
+/// The specifiers after `%` that a format of `$dateFromString` may have.
 const READABLE: &str = "YmdHMSLjuVGBbzZ%";
-/// The specifiers after `%` in the format of a date that is written.
+/// The specifiers after `%` that a format of `$dateToString` may have.
 const WRITABLE: &str = "YmdHMSLjwuUVGBbzZ%";
 
 /// The argument `format`: a string with these specifiers, null, or not given.
@@ -140,8 +140,8 @@ fn from_string<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
     }
 }
 
-/// The forms of a date that are tried, in this order, if no format is given. `%m/%d/%y` is tried before `%m/%d/%Y`: of a year with four
-/// digits it reads two, then the rest is no time, and the next form is tried.
+/// The forms of a date that are tried, in this order, if no format is given. `%m/%d/%y` comes before `%m/%d/%Y`: of a year
+/// with four digits `%y` reads only two, the rest is not a time, and so the next form is tried.
 const DATES: &[&str] = &[
     "%Y-%m-%d",
     "%Y/%m/%d",
@@ -167,7 +167,7 @@ const DATES: &[&str] = &[
     "%Y-%m",
 ];
 
-/// The forms of a time behind the date. The time zone follows.
+/// The forms of a time, which follows the date and precedes the time zone.
 const TIMES: &[&str] =
     &["%H:%M:%S%.f", "%H:%M.%S%.f", "%H:%M", "%I:%M:%S %p", "%I:%M %p", "%I %p", "%H%M%S", "%H%M", "noon", "midnight"];
 
@@ -178,7 +178,7 @@ pub(super) fn parse_date(text: &str, zone: &Zone) -> Result<i64> {
     let begins_with_year = plain.bytes().take_while(u8::is_ascii_digit).count() >= 4;
     for form in DATES.iter().filter(|form| begins_with_year || !form.starts_with("%Y") && !form.starts_with("%G")) {
         let Ok((parsed, used)) = BrokenDownTime::parse_prefix(form, &plain) else { continue };
-        // The day of a year has three digits.
+        // The day of a year must have three digits, though the library also reads fewer.
         if *form == "%Y-%j" && used != "2020-001".len() {
             continue;
         }
@@ -220,7 +220,8 @@ fn carried(text: &str) -> (Cow<'_, str>, i64) {
     (text, carried)
 }
 
-/// The times that a text may begin with, each with the rest of the text; and midnight, with the whole text.
+/// The times that a text may begin with, each with the rest of the text. The last is midnight with the whole text, for a date
+/// without a time.
 fn times_before(text: &str) -> impl Iterator<Item = (Time, &str)> {
     let found = TIMES.iter().filter_map(move |form| match *form {
         "noon" => Some((Time::constant(12, 0, 0, 0), text.strip_prefix("noon")?)),
@@ -253,7 +254,7 @@ fn without_ordinals(text: &str) -> String {
     plain
 }
 
-/// Abbreviations that are no names of time zones, with their offsets from UTC in hours.
+/// Abbreviations of time zones that the text of a date may have, with their offsets from UTC in hours.
 const ABBREVIATIONS: &[(&str, i8)] = &[
     ("BST", 1),
     ("CET", 1),

@@ -8,8 +8,8 @@ use std::num::NonZeroU64;
 /// A function of a real number.
 pub(super) type RealFunction = fn(&BigDecimal) -> BigDecimal;
 
-/// The digits to which results are rounded first. So a value that in fact has at most 35 digits becomes exact, and its rounding to 34
-/// digits is correct.
+/// Digits of the first of two roundings. It removes the error of the computation from a result that in fact has at most 35
+/// digits, so that the second rounding, to 34 digits, recognizes ties.
 const DIGITS: u64 = 70;
 
 /// The digits of a square root before it is rounded.
@@ -41,7 +41,7 @@ pub(super) fn decimal_root(value: &Decimal) -> Decimal {
     }
 }
 
-/// A power of decimals; the base is not 0 if the exponent is negative.
+/// A power of decimals. The caller excludes a base of 0 with a negative exponent.
 pub(super) fn decimal_power(base: &Decimal, exponent: &Decimal) -> Decimal {
     let (Decimal::Finite(base), Decimal::Finite(exponent)) = (base, exponent) else {
         // Powers of infinities depend on signs, on whether the exponent is odd, and on whether the base is larger than 1.
@@ -100,12 +100,12 @@ pub(super) fn continued(number: &Number, double: fn(f64) -> f64, real: RealFunct
     }
 }
 
-/// A number of eighths of a turn, as a decimal.
+/// `count` times pi/4, as a decimal.
 pub(super) fn eighths_of_turn(count: i64) -> Decimal {
     decimal(real::pi() * BigDecimal::from(count) * BigDecimal::new(25.into(), 2))
 }
 
-/// The angle of a point, one of whose coordinates is not finite.
+/// The angle of a point with a coordinate that is not finite: a multiple of pi/4, or NaN.
 pub(super) fn special_angle(y: &Decimal, x: &Decimal) -> Decimal {
     let angle = sign_or_special(y).atan2(sign_or_special(x));
     (angle / std::f64::consts::FRAC_PI_4).round().to_i64().map_or(Decimal::NaN, eighths_of_turn)

@@ -1,11 +1,12 @@
 //! Expressions: parsed once into a tree, evaluated on jsonb's bytes.
 //!
-//! * [`parse`] parses JSON into a tree. It raises errors for unknown operators, numbers and names of arguments, and evaluates
-//!   what does not depend on the document.
+//! * [`parse`] parses JSON into a tree. It refuses unknown operators, wrong numbers of arguments and unknown argument names,
+//!   and folds constants: what does not depend on the document is evaluated only once.
 //! * [`node`] is the tree, its evaluation, and the scope with the variables.
-//! * [`operators`] joins the tables of operators; each table stands beside its functions, by subject.
+//! * [`operators`] combines the tables of operators. Each file of a subject, such as arrays or dates, has a table and the
+//!   functions of its operators.
 //!
-//! `$expr`, projections and updates share this module, which does not know them.
+//! `$expr`, projections, stages and updates use this module, which uses none of them.
 
 mod node;
 
@@ -78,7 +79,8 @@ impl Expression {
         Ok(Expression { root: parse::expression(json, environment, operators::find)?, in_group: environment.in_group })
     }
 
-    /// Like [`parse`](Self::parse), for an expression whose paths start at a part of the document, which is the variable `$$CURRENT`.
+    /// Like [`parse`](Self::parse), but paths start at `$$CURRENT`, which [`evaluate_part`](Self::evaluate_part) binds to a
+    /// part of the document.
     ///
     /// # Errors
     /// Those of [`parse`](Self::parse).
@@ -105,8 +107,9 @@ impl Expression {
         Scope::new(document, collator).with(part, |scope| Ok(self.root.evaluate(scope)?.into_option()))
     }
 
-    /// The paths whose values can be read back from the expression's value: the path that it consists of, or those that are fields of
-    /// a document literal. Documents for which the expression has equal values have equal values at these paths.
+    /// The paths whose values the expression's value contains unchanged: for an expression that is a path, this path; for a
+    /// document literal, the paths among its fields. Documents for which the expression has equal values have equal values
+    /// at these paths.
     pub(crate) fn whole_paths(&self) -> BTreeSet<&str> {
         let mut paths = BTreeSet::new();
         self.root.whole_paths(&mut paths);
@@ -127,7 +130,7 @@ impl Expression {
         }
     }
 
-    /// True if it contains variables whose values are not known yet, and nothing else that keeps it from being a constant.
+    /// True if the expression has variables without a value yet ([`Binding::Open`]) and reads nothing of the document.
     pub(crate) fn is_open(&self) -> bool {
         self.root.has_open() && self.fields_read().is_some_and(|fields| fields.is_empty())
     }
@@ -141,7 +144,8 @@ impl Expression {
         }
     }
 
-    /// Like [`binding`](Self::binding), and evaluates an expression that reads nothing of a document, such as one with `$rand`.
+    /// Like [`binding`](Self::binding), but also evaluates an expression that is not constant and yet reads nothing of the
+    /// document, such as `{"$rand": {}}`.
     ///
     /// # Errors
     /// Those of its operators.
@@ -180,8 +184,9 @@ impl Expression {
         self.root.read(&mut paths).then_some(paths)
     }
 
-    /// The equalities of a path with a constant that hold whenever the expression is true: the expression itself, or those in
-    /// its `$and`. The value is never null, undefined or an array.
+    /// The conditions "path equals constant" that hold whenever the expression is true: the expression itself if it is an
+    /// `$eq`, or each `$eq` among the operands of an `$and`, also a nested one. The constant is never null, undefined or an
+    /// array.
     pub(crate) fn required_equalities(&self) -> Vec<(&str, &Value)> {
         let mut found = Vec::new();
         required(&self.root, &mut found);
@@ -197,7 +202,8 @@ fn required<'n>(node: &'n ExpressionNode, found: &mut Vec<(&'n str, &'n Value)>)
         | ("$eq", [ExpressionNode::Constant(value), ExpressionNode::Path(Variable::Root, path)])
             if !path.is_empty() && !matches!(value, Value::Null | Value::Undefined | Value::Array(_)) =>
         {
-            // A path through arrays gives an array, which equals no such value, neither here nor in a filter.
+            // In an expression, a path through arrays yields an array, which equals no such value. So wherever the
+            // expression is true, no array is on the path, and the same equality holds in a filter.
             debug_assert!(path::check_field_path(path).is_ok());
             found.push((path, value));
         }

@@ -1,6 +1,7 @@
 //! The tree of an expression and its evaluation.
 //!
-//! INVARIANT: a variable is stored as the number of scopes between its use and its binding, so evaluation never looks up a name.
+//! INVARIANT: a use of a variable is stored as the number of variables that are bound further in (a De Bruijn index), so
+//! evaluation never looks up a name.
 
 use crate::budget;
 use crate::error::{Error, Result, error};
@@ -18,7 +19,7 @@ use std::fmt;
 pub(super) enum ExpressionNode {
     /// a value
     Constant(Value),
-    /// a parameter that is not given
+    /// a parameter that is not given, or that is no expression
     Absent,
     /// the value at a path of a variable; the whole variable if the path is empty
     Path(Variable, String),
@@ -37,9 +38,9 @@ pub(super) enum Variable {
     Root,
     /// `$$REMOVE`, which is missing
     Remove,
-    /// a variable whose value is not known yet; such an expression is not evaluated
+    /// a variable whose value is known only when the pipeline runs; until then its expression is checked, but not evaluated
     Open,
-    /// the binding this number of scopes further out
+    /// a bound variable: the number of variables that are bound further in, 0 for the innermost
     Bound(usize),
 }
 
@@ -111,7 +112,7 @@ impl<'s> Scope<'s> {
         Scope { root, collator, in_group: false, frame: None }
     }
 
-    /// The same scope for an expression of `$group`, or of another stage.
+    /// Sets whether the expression belongs to `$group`.
     pub(super) fn in_group(self, in_group: bool) -> Scope<'s> {
         Scope { in_group, ..self }
     }
@@ -281,12 +282,13 @@ impl<'s> Call<'s> {
         string.text().ok_or_else(|| self.wrong_type(string, which, "a string", code))
     }
 
-    /// The number of an argument that must be one.
+    /// The value of an argument that must be a number.
     pub fn number(&self, value: &Operand<'_>, which: &str, code: i32) -> Result<Number> {
         value.number().ok_or_else(|| self.wrong_type(value, which, "a number", code))
     }
 
-    /// The 32-bit integer of an argument, in any type of number; the codes are those for another type and another number.
+    /// The value of an argument that must be a 32-bit integer, of any numeric type. The error codes are for a value that is no
+    /// number, and for any other number.
     pub fn int32(&self, value: &Operand<'_>, which: &str, codes: [i32; 2]) -> Result<i64> {
         self.number(value, which, codes[0])?;
         value.int32().ok_or_else(|| {

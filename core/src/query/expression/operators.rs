@@ -56,7 +56,7 @@ pub(super) fn is_known(name: &str) -> bool {
 /// MongoDB's operators that run JavaScript on the server.
 const SCRIPTED: &[&str] = &["$function", "$accumulator"];
 
-/// The error for a name without an operator.
+/// The error for a name that [`known`] does not find.
 fn unknown(name: &str) -> Error {
     if SCRIPTED.contains(&name) {
         return error!(Kind::NotImplemented, "{name} is not supported: there is no server-side JavaScript")

@@ -1,6 +1,7 @@
 //! Parses JSON into an expression's tree, and describes how operators take their arguments.
 //!
-//! The parser receives the table of operators as a parameter, since operators parse their own arguments with the parser.
+//! The parser receives the lookup of operators as a parameter: the files of the operators import the parser, so the parser
+//! cannot import them.
 
 use super::node::{Call, ExpressionNode, Form, Function, Scope, Variable};
 use crate::budget;
@@ -16,7 +17,7 @@ use crate::values::path;
 use serde_json::{Map, Value as Json};
 use std::collections::HashMap;
 
-/// The deepest nesting of an expression, as of a document.
+/// The deepest nesting of an expression: the same as for documents.
 const MAX_LEVELS: usize = 100;
 
 /// An operator: `{name: arguments}`.
@@ -51,9 +52,9 @@ pub(super) struct Parameter {
 enum Reading {
     /// As an expression.
     Always,
-    /// As an expression that is not always evaluated: an error in a constant one is raised only when it is evaluated.
+    /// As an expression that may never be evaluated: if folding a constant in it fails, the error is raised at evaluation.
     Lazy,
-    /// Not at all: the `Within` of another parameter reads it.
+    /// Not as an expression: it is a variable's name, which another parameter's [`Reading::Within`] reads.
     Literal,
     /// As an expression with further variables, whose names the function finds in the operator's arguments.
     Within(fn(&Map<String, Json>) -> Result<Vec<&str>>),
@@ -156,7 +157,7 @@ impl Operator {
         Operator::of(name, Arguments::Positional(1, 1), Form::Unary(evaluate))
     }
 
-    /// Like [`Operator::unary`], with a code of its own for another number of arguments.
+    /// Like [`Operator::unary`], with the operator's own error code for another number of arguments.
     pub const fn conversion(
         name: &'static str,
         code: i32,

@@ -1,19 +1,20 @@
 //! Elementary functions of real numbers, to more digits than a decimal128 has.
 //!
-//! A real is a `BigDecimal`. Inside, a function computes with integers that stand for multiples of 2^-[`BITS`], in a number of steps
-//! that [`BITS`] bounds, whatever the argument. Arguments are of 34 digits and exponents from -6176 to 6144, or have been computed
-//! from such by these functions.
+//! Arguments and results are `BigDecimal`s. Inside, the functions compute in fixed point, with integers as multiples of
+//! 2^-[`BITS`], and the number of steps is bounded, whatever the argument. Arguments have 34 digits and exponents from -6176
+//! to 6144, as decimal128 has, or are results of these functions.
 //!
-//! INVARIANT: a result's relative error is below 10^-75, unless a term below 10^-60 is left out beside 1 or pi. Where a function's
-//! value tends to 0, so that the error of a sum would not be small against it, the value is the argument times a factor near 1
-//! ([`near_zero`]).
+//! INVARIANT: a result's relative error is below 10^-75, or below 10^-59 where a term that is negligible beside 1 or pi is
+//! left out. Where a function tends to 0 with its argument, the error of a sum could exceed the value. There the value is
+//! computed as the argument times a factor near 1 ([`near_zero`]).
 
 use crate::budget;
 use bigdecimal::num_bigint::{BigInt, Sign};
 use bigdecimal::{BigDecimal, One, Signed, ToPrimitive, Zero};
 use std::sync::OnceLock;
 
-/// The bits behind the point: 120 decimal digits. A logarithm of a number next to 1 begins 34 digits behind the point.
+/// The bits after the point of fixed-point numbers: 120 decimal digits. The logarithm of a number next to 1 begins at the 34th,
+/// so 86 remain for its digits.
 const BITS: usize = 400;
 
 /// The decimal digits of [`BITS`].
@@ -22,10 +23,11 @@ const DIGITS: u32 = 120;
 /// Below this power of ten an argument is near zero.
 const SMALL: i64 = -20;
 
-/// From this power of ten on, 1 is negligible beside the square of an argument.
+/// Beside a number above this power of ten, 1 is negligible; beside 1, a number below the inverse.
 const LARGE: i64 = 60;
 
-/// The largest power of ten of an argument whose exponential is neither too large nor too small for a decimal128.
+/// Above this power of ten, an argument's exponential is certainly beyond all decimals, or nearer to zero than all of
+/// them.
 const MAX_EXP: i64 = 5;
 
 /// A power of ten beyond those of all decimals.
@@ -39,12 +41,13 @@ fn integer(value: i64) -> BigDecimal {
     BigDecimal::from(value)
 }
 
-/// The power of ten that is next above the magnitude; 0 for 0.
+/// The least `n` such that the magnitude is below 10^`n`; 0 for 0.
 pub(super) fn exponent(value: &BigDecimal) -> i64 {
     if value.is_zero() { 0 } else { (value.digits() as i64).saturating_sub(value.fractional_digit_count()) }
 }
 
-/// The value as a multiple of 2^-`bits`, rounded down. One that is nearer to zero than all multiples becomes 0.
+/// The value as a multiple of 2^-`bits`, rounded towards zero. For a tiny value this is 0 without computing a large power of
+/// ten.
 fn to_fixed(value: &BigDecimal, bits: usize) -> BigInt {
     let (digits, scale) = value.as_bigint_and_scale();
     let shifted = digits.into_owned() << bits;
@@ -80,7 +83,7 @@ fn ratio(a: &BigInt, b: &BigInt) -> BigInt {
     (a << BITS) / b
 }
 
-/// The nearest multiple to a double of a magnitude below 4.
+/// A double of a magnitude below 4, truncated to 60 bits after the point.
 fn of_f64(value: f64) -> BigInt {
     const DOUBLE_BITS: i32 = 60;
     BigInt::from((value * 2f64.powi(DOUBLE_BITS)) as i64) << (BITS - DOUBLE_BITS as usize)
@@ -90,8 +93,8 @@ fn to_f64(value: &BigInt) -> f64 {
     value.to_f64().unwrap_or(0.0) / 2f64.powi(BITS as i32)
 }
 
-/// Sums a series that starts with `first`. Each term is computed from the one before and its number, from 1, until one is 0. The terms get
-/// smaller by a factor below 1.
+/// Sums a series from `first` until a term is 0. `next` computes a term from the previous one and the term's number, which
+/// starts at 1. The terms must decrease so fast that one of the next [`BITS`] is 0.
 fn series(first: BigInt, next: impl Fn(BigInt, i64) -> BigInt) -> BigInt {
     let mut sum = first.clone();
     let mut term = first;
@@ -136,7 +139,7 @@ fn pi_fixed(bits: usize) -> BigInt {
 
 fn ln_10() -> &'static BigInt {
     static LN_10: OnceLock<BigInt> = OnceLock::new();
-    // 10 = 2^3 * 5/4, and logarithms of numbers near 1 need nothing else.
+    // 10 = 2^3 * 5/4, and `ln_fixed` computes the logarithms of 2 and 5/4 without that of 10.
     LN_10.get_or_init(|| ln_fixed(&(one() * 2)) * 3 + ln_fixed(&(one() * 5 / 4)))
 }
 
@@ -151,7 +154,8 @@ fn exp_fixed(value: &BigInt) -> BigInt {
     result
 }
 
-/// The logarithm of a number from 0.25 to 4: three times as many digits after each step of Halley's method.
+/// The logarithm of a number from 0.25 to 4. Halley's method starts with a double, and triples the correct digits with each
+/// step.
 fn ln_fixed(value: &BigInt) -> BigInt {
     let mut result = of_f64(to_f64(value).ln());
     for _ in 0..2 {
@@ -161,7 +165,7 @@ fn ln_fixed(value: &BigInt) -> BigInt {
     result
 }
 
-/// Sine and cosine of a number of a magnitude below 2, from its square: the sine is divided by the number.
+/// sin(x) / x and cos(x) of a number x of a magnitude below 2, from its square.
 fn sine_factor_and_cosine(square: &BigInt) -> (BigInt, BigInt) {
     let from = |shift: i64| {
         series(one(), |term, number| -product(&term, square) / ((2 * number + shift - 1) * (2 * number + shift)))
@@ -169,8 +173,8 @@ fn sine_factor_and_cosine(square: &BigInt) -> (BigInt, BigInt) {
     (from(1), from(0))
 }
 
-/// The value times `1 + a z + b z^2`, where `z` is its square: the terms of a series that matter near zero. A coefficient is a numerator
-/// and a denominator.
+/// The value times `1 + a z + b z^2`, where `z` is the square of the value: near zero, later terms of a power series are
+/// negligible. A coefficient is a numerator and a denominator.
 fn near_zero(value: &BigDecimal, coefficients: [(i64, i64); 2]) -> BigDecimal {
     let fixed = to_fixed(value, BITS);
     let square = product(&fixed, &fixed);
@@ -183,7 +187,7 @@ fn is_near_zero(value: &BigDecimal) -> bool {
     value.is_zero() || exponent(value) < SMALL
 }
 
-/// The quotient to more than [`DIGITS`] digits, rounded to zero.
+/// The quotient to at least [`DIGITS`] digits, truncated.
 pub(super) fn divided(a: &BigDecimal, b: &BigDecimal) -> BigDecimal {
     let places = (i64::from(DIGITS) + b.digits() as i64 - a.digits() as i64).max(0);
     let (dividend, dividend_scale) = a.as_bigint_and_scale();
@@ -192,12 +196,12 @@ pub(super) fn divided(a: &BigDecimal, b: &BigDecimal) -> BigDecimal {
     BigDecimal::new(dividend.into_owned() * power / &*divisor, dividend_scale - divisor_scale + places)
 }
 
-/// The square root of a number that is not negative, to `digits` digits, and one more that is not zero unless the root is exact: so
-/// it is rounded correctly to fewer digits.
+/// The square root of a number that is not negative, to at least `digits` digits, and a sticky digit: 0 if the root is exact,
+/// else 1. So rounding the result to fewer digits is correct.
 pub(super) fn square_root(value: &BigDecimal, digits: u32) -> BigDecimal {
     let (integer, scale) = value.as_bigint_and_scale();
     let missing = (2 * i64::from(digits) - value.digits() as i64).max(0);
-    // The scale becomes even.
+    // The scale must be even, to be halved.
     let places = missing + (missing + scale).rem_euclid(2);
     let radicand = integer.into_owned() * power_of_10(u32::try_from(places).unwrap_or(0));
     let root = radicand.sqrt();
@@ -218,7 +222,8 @@ fn beyond() -> BigDecimal {
     BigDecimal::new(BigInt::one(), -BEYOND)
 }
 
-/// The exponential. If it is beyond all decimals, or nearer to zero than all of them, the result is a number for which this is true, too.
+/// The exponential. If it is beyond all decimals, or nearer to zero than all of them, the result is another such number, which
+/// is rounded to the same decimal.
 pub(super) fn exp(value: &BigDecimal) -> BigDecimal {
     if exponent(value) > MAX_EXP {
         return if value.is_negative() { BigDecimal::new(BigInt::one(), BEYOND) } else { beyond() };
@@ -231,7 +236,8 @@ pub(super) fn exp(value: &BigDecimal) -> BigDecimal {
 
 /// The logarithm of a positive number.
 pub(super) fn ln(value: &BigDecimal) -> BigDecimal {
-    // value = part * 10^power, where part is from 0.31 to 3.2: so the two logarithms have the same sign, or one is 0.
+    // value = part * 10^power, where part is from 0.3 to 3. For a value near 1, power is 0, so that the sum does not cancel
+    // leading digits.
     let mut power = exponent(value) - 1;
     let (digits, scale) = value.as_bigint_and_scale();
     let mut part = to_fixed(&BigDecimal::new(digits.into_owned(), scale + power), BITS);
@@ -252,7 +258,7 @@ fn turned(value: &BigDecimal) -> (u8, BigDecimal) {
     if value.abs() < BigDecimal::new(78.into(), 2) {
         return (0, value.clone());
     }
-    // A digit before the point is less than four bits.
+    // A digit before the point is less than 10/3 bits.
     let bits = BITS + 4 + usize::try_from(exponent(value).max(0) * 10 / 3).unwrap_or(0);
     budget::bytes(bits / 8);
     let quarter = pi_fixed(bits) >> 1;
@@ -298,7 +304,8 @@ pub(super) fn atan(value: &BigDecimal) -> BigDecimal {
         let quarter = if value.is_negative() { -half(pi()) } else { half(pi()) };
         return quarter - atan(&divided(&BigDecimal::one(), value));
     }
-    // The nearest double, and the arctangent of the small rest.
+    // atan(value) = nearest + atan(rest), where nearest is computed as a double, and rest is the tangent of its small
+    // error, by the subtraction theorem.
     let value = to_fixed(value, BITS);
     let nearest = of_f64(to_f64(&value).atan());
     let (factor, cosine) = sine_factor_and_cosine(&product(&nearest, &nearest));
@@ -312,7 +319,7 @@ pub(super) fn atan(value: &BigDecimal) -> BigDecimal {
     from_fixed(&(nearest + rest + cubed / 3 + fifth / 5 + seventh / 7))
 }
 
-/// The angle of the point, from -pi to pi; 0 for two zeros.
+/// The angle of the point (`x`, `y`), from -pi to pi; 0 for the origin.
 pub(super) fn atan2(y: &BigDecimal, x: &BigDecimal) -> BigDecimal {
     if x.is_zero() {
         return match y.sign() {
@@ -324,7 +331,7 @@ pub(super) fn atan2(y: &BigDecimal, x: &BigDecimal) -> BigDecimal {
     let angle = atan(&divided(y, x));
     match (x.is_negative(), y.is_negative()) {
         (false, _) => angle,
-        // A very small angle is negligible beside pi, and may have thousands of digits after the point.
+        // A very small angle, which may have thousands of digits after the point, is negligible beside pi and left out.
         (true, is_below) => {
             let angle = if is_near_zero(&angle) && exponent(&angle) < -LARGE { BigDecimal::zero() } else { angle };
             if is_below { angle - pi() } else { angle + pi() }
@@ -332,7 +339,7 @@ pub(super) fn atan2(y: &BigDecimal, x: &BigDecimal) -> BigDecimal {
     }
 }
 
-/// The cosine of the angle whose sine is the value, or the other way round.
+/// The root of `1 - value^2`: the cosine of an angle whose sine is the value, or its sine if the value is the cosine.
 fn opposite(value: &BigDecimal) -> BigDecimal {
     if exponent(value) < -LARGE { BigDecimal::one() } else { root(&(BigDecimal::one() - value.square())) }
 }
@@ -351,7 +358,7 @@ fn half(value: BigDecimal) -> BigDecimal {
     value * BigDecimal::new(5.into(), 1)
 }
 
-/// Half the sum of the exponentials of the value and of its opposite, or half their difference.
+/// Half the sum or the difference, by `combine`, of the exponentials of `|value|` and `-|value|`.
 fn mean_exp(value: &BigDecimal, combine: fn(BigDecimal, BigDecimal) -> BigDecimal) -> BigDecimal {
     let power = exp(&value.abs());
     // The inverse is negligible beside a large power.
@@ -387,7 +394,7 @@ pub(super) fn tanh(value: &BigDecimal) -> BigDecimal {
     with_sign_of(value, magnitude)
 }
 
-/// The logarithm of the sum of a positive number and of the root of its square with 1 added or subtracted.
+/// The logarithm of `value + sqrt(value^2 + one)`, where the value is positive and `one` is 1 or -1.
 fn ln_with_root(value: &BigDecimal, one: i64) -> BigDecimal {
     match exponent(value) > LARGE {
         true => ln(&(value * integer(2))),
@@ -416,13 +423,13 @@ pub(super) fn atanh(value: &BigDecimal) -> BigDecimal {
     }
 }
 
-/// A positive number to the power of another one. Beyond all decimals the result is like that of [`exp`].
+/// A positive number to the power of another number. Beyond all decimals the result is as for [`exp`].
 pub(super) fn power(base: &BigDecimal, exponent: &BigDecimal) -> BigDecimal {
     exact_power(base, exponent).unwrap_or_else(|| exp(&(ln(base) * exponent)))
 }
 
-/// The power by multiplication, correctly rounded, if the base is a power of ten or the result has at most some hundred digits; else None.
-/// All results with few digits are among these.
+/// The power for an integer exponent, by multiplication: exact, or for a negative exponent a quotient of [`divided`]. None for
+/// another exponent, and if the product could have more than `MAX_DIGITS` digits, unless the base is a power of ten.
 fn exact_power(base: &BigDecimal, exponent: &BigDecimal) -> Option<BigDecimal> {
     const MAX_DIGITS: u64 = 400;
     let times = exponent.is_integer().then(|| exponent.to_i64()).flatten()?;

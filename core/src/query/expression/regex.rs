@@ -27,7 +27,7 @@ const ARGUMENTS: Arguments =
     Arguments::Named(&[required("input", 31022), required("regex", 31023), optional("options")], [51103, 31024]);
 
 thread_local! {
-    /// The last compiled pattern with its source and options: usually all documents have the same.
+    /// The last compiled pattern with its source and options: usually the pattern is the same for all documents.
     static LAST: RefCell<Option<(String, String, Pattern)>> = const { RefCell::new(None) };
 }
 

@@ -93,7 +93,7 @@ fn difference(call: &Call<'_>, left: Operand<'_>, right: Operand<'_>) -> Result<
     let excluded = set_of(call, call.items(right, "its second argument", 17049)?);
     let mut kept: Vec<(usize, Value)> = items.into_iter().map(Operand::into_value).enumerate().collect();
     kept.retain(|(_, value)| !contains(call, &excluded, value));
-    // The first of equal elements stays.
+    // The sort is stable, so `dedup_by` keeps the first of equal elements.
     kept.sort_by(|(_, a), (_, b)| call.compare_values(a, b));
     kept.dedup_by(|(_, b), (_, a)| call.compare_values(a, b).is_eq());
     kept.sort_unstable_by_key(|(position, _)| *position);

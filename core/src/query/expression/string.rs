@@ -72,8 +72,8 @@ fn coerced(operand: &Operand<'_>) -> Result<String> {
     }
 }
 
-/// A double with six significant digits, as C prints it by `%g`. MongoDB's operators that convert any value to a string write doubles like
-/// this.
+/// A double with six significant digits, as C's `%g` prints it. So MongoDB writes doubles in operators such as `$toUpper`, but
+/// not in `$toString`.
 fn general(number: f64) -> String {
     const DIGITS: i32 = 6;
     if !number.is_finite() {
@@ -105,7 +105,8 @@ fn concat(call: &Call<'_>) -> Result<Operand<'static>> {
     Ok(Operand::string(all))
 }
 
-/// A position or a length in bytes. A double is truncated; a decimal is rounded, and becomes the least integer if it is beyond 64 bits.
+/// A position or a length in bytes. A double is truncated. A decimal is rounded half to even; NaN, the infinities and
+/// decimals beyond 64 bits become `i64::MIN`.
 fn bytes_of(call: &Call<'_>, number: &Number) -> Result<i64> {
     match number {
         Number::Decimal(decimal) => Ok(decimal.to_i64_rounded().unwrap_or(i64::MIN)),

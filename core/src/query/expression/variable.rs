@@ -66,12 +66,12 @@ pub(super) const OPERATORS: &[Operator] = &[
 /// The default name of the variable of an element.
 const ELEMENT: &str = "this";
 
-/// The default name of the variable of the value so far.
+/// The default name of the variable of `$reduce`'s accumulated value.
 const VALUE: &str = "value";
 /// The default name of the variable of an element's position.
 const INDEX: &str = "IDX";
 
-/// The name of a variable that a field gives, or the default.
+/// Returns the variable's name in a field of the arguments, or the default if the field is missing.
 fn variable_name<'j>(fields: &'j Map<String, Json>, field: &str, default: &'static str) -> Result<&'j str> {
     match fields.get(field) {
         None => Ok(default),

@@ -1,8 +1,8 @@
 //! Time zones: local dates and times of instants, and back.
 //!
-//! The library's instants do not reach the first and the last hours of its calendar, and its offsets are limited to 26 hours. The rules of
-//! a zone repeat with the calendar. So an instant beyond the library's is looked up [`CYCLE_YEARS`] nearer to year 0, and fixed offsets are
-//! added here.
+//! The instants of the library `jiff` leave out about a day at each end of its calendar, and its offsets are limited to 26
+//! hours. The rules of a zone repeat with the calendar, so an instant beyond the library's is looked up [`CYCLE_YEARS`] nearer
+//! to year 0. Fixed offsets are added without the library, so they are not limited.
 
 use crate::error::{Error, Kind, Result, error};
 use jiff::civil::{Date, DateTime};
@@ -13,10 +13,10 @@ use jiff::{SignedDuration, Timestamp};
 const CYCLE_YEARS: i16 = 400;
 /// The length of [`CYCLE_YEARS`].
 const CYCLE_MILLIS: i64 = 146_097 * 86_400_000;
-/// The first year whose dates may not be instants of the library, counted from year 0 in both directions.
+/// The last year of the calendar, and negated the first: some of their dates are beyond the library's instants.
 const LAST_YEAR: u16 = 9999;
 
-/// The least distance from UTC that is too large for the text of a date.
+/// The text of a date must not name an offset from UTC of this size or larger.
 const FAR_MILLIS: i64 = 26 * 3_600_000;
 
 const EPOCH: DateTime = Date::constant(1970, 1, 1).at(0, 0, 0, 0);
@@ -46,12 +46,12 @@ impl Zone {
         if name.starts_with(['+', '-']) {
             return offset(name.as_bytes()).map(Zone::of_minutes).ok_or_else(unknown);
         }
-        // Names are case-sensitive.
+        // Names are case-sensitive, though the library finds them in any case.
         let zone = TimeZone::get(name).ok().filter(|zone| zone.iana_name() == Some(name));
         zone.map(Zone::Named).ok_or_else(unknown)
     }
 
-    /// True for a zone as near to UTC as any that a text of a date may name.
+    /// True if the text of a date may name the zone: its offset from UTC is less than 26 hours.
     pub fn is_near(&self) -> bool {
         !matches!(self, Zone::Fixed(offset) if offset.abs() >= FAR_MILLIS)
     }
@@ -64,7 +64,8 @@ impl Zone {
         civil(millis.checked_add(self.offset_millis(millis)?).ok_or_else(out_of_range)?)
     }
 
-    /// The instant of a local date and time; a time in a gap counts as the one after the gap.
+    /// The instant of a local date and time. A time that the clock skips is shifted by the skipped length; of a time that occurs
+    /// twice, the first instant is returned.
     pub fn millis_at(&self, local: DateTime) -> Result<i64> {
         let zone = match self {
             Zone::Named(zone) => zone,
@@ -123,7 +124,7 @@ pub(super) fn out_of_range() -> Error {
 mod tests {
     use super::*;
 
-    /// The last and first moments of the calendar, each a week further than the library's instants reach.
+    /// The last and first moments of the calendar lie about a day beyond the library's instants.
     #[test]
     fn the_calendar_ends_with_its_last_year() {
         let last = Date::constant(9999, 12, 31).at(23, 59, 59, 999_000_000);

@@ -68,7 +68,8 @@ pub(super) fn posix_class(name: &str, is_negated: bool, unicode: bool, case_inse
     }
 }
 
-/// For a name as in `[:alpha:]` whose first bracket has been read, the position of the mark before the last bracket; None if there is none.
+/// For a name such as `[:alpha:]`, `[.a.]` or `[=a=]` whose `[` has been read, the position of the mark (`:`, `.` or `=`) before
+/// the final `]`; None if the text is no such name.
 pub(super) fn posix_end(rest: &str) -> Option<usize> {
     let mark = rest.bytes().next().filter(|mark| b":.=".contains(mark))?;
     let bytes = rest.as_bytes();

@@ -1,8 +1,9 @@
 //! Translates patterns from PCRE's syntax into the engine's dialect.
 //!
-//! In PCRE `\d`, `\w`, `\s` and `\b` are ASCII's unless the pattern begins with `(*UCP)`, `$` also matches before a final newline, `^`
-//! with `m` does not match after a final newline, and in classes `[`, `&&`, `--` and `~~` are literals. The translated pattern has no white
-//! space that is skipped, no comments, and of the options only `i` and `U`. [`SEPARATOR`] follows each quantifier.
+//! In PCRE, unlike in the engine, `\d`, `\w`, `\s` and `\b` are ASCII's unless the pattern begins with `(*UCP)`, `$` also matches
+//! before a final newline, `^` with `m` does not match after a final newline, and in classes `[`, `&&`, `--` and `~~` are
+//! literals. The translated pattern has no white space that is skipped, no comments, and of the options only `i` and `U`.
+//! [`SEPARATOR`] follows each quantifier.
 //!
 //! How `$` and `^` must be written depends on what follows them. So they are remembered as [`Place`]s, and written at the end.
 
@@ -55,15 +56,16 @@ pub(super) struct Translated {
     pub is_for_ascii: bool,
 }
 
-/// Verbs at the start of a pattern without an effect: patterns and texts are always UTF-8.
+/// Verbs that may start a pattern, and have no effect: patterns and texts are always UTF-8.
 const UTF_VERBS: &[&str] = &["(*UTF8)", "(*UTF)"];
 /// The verb by which classes and word boundaries are those of Unicode.
 const UNICODE_VERB: &str = "(*UCP)";
 
-/// Translates a pattern into the engine's dialect, or returns PCRE's error for what the engine would accept.
+/// Translates a pattern into the engine's dialect. Returns an error for what PCRE refuses but the engine would accept, and
+/// for what is not supported. Other errors are left to the engine.
 ///
-/// `any_text`: the result must be right for all texts, so word boundaries are written out. Otherwise the engine's own are used, which are
-/// faster, but Unicode's, and so right only for ASCII texts.
+/// With `any_text`, the word boundaries of ASCII are written as lookarounds, which is right for all texts. Without it, they are
+/// written as the engine's `\b`, which is faster, but follows Unicode and so is right for ASCII texts only.
 pub(super) fn translated(
     source: &str,
     options: Options,
@@ -126,7 +128,7 @@ struct Group {
     consumes: bool,
     /// true if each of the earlier alternatives consumes a character, whatever the text
     all_consume: bool,
-    /// the places in the present alternative that wait: what has followed them so far can be empty
+    /// the places in the present alternative that wait: what follows may still set their `is_followed`
     pending: Vec<usize>,
     /// the places that still waited at the ends of the earlier alternatives
     ended: Vec<usize>,
@@ -134,7 +136,7 @@ struct Group {
     bars: usize,
 }
 
-/// A place in the translation where text is inserted at the end.
+/// A place in the translation where [`Translation::finished`] inserts text.
 struct Place {
     at: usize,
     what: Insertion,
@@ -562,8 +564,8 @@ impl<'p> Translation<'p> {
         self.names.get(name).copied()
     }
 
-    /// Refuses a reference to a group from within it. In PCRE it stands for the group's match in the repetition before, in the engine it
-    /// does not.
+    /// Refuses a reference to a group from inside the group: in PCRE such a reference stands for the group's match in the previous
+    /// repetition, in the engine it does not.
     pub(super) fn refuse_within(&mut self, number: Option<usize>) {
         let mut captures = self.groups.iter().filter(|group| group.kind == Kind::Capture);
         if captures.any(|group| Some(group.captures + 1) == number) {
@@ -653,7 +655,7 @@ impl<'p> Translation<'p> {
         self.out.push_str(SEPARATOR);
     }
 
-    /// The translation, with the places written.
+    /// Returns the translation, with the texts of all places inserted, or the first error.
     fn finished(mut self) -> std::result::Result<Translated, &'static str> {
         if self.groups.len() > 1 {
             self.refuse("missing closing parenthesis");

@@ -5,13 +5,13 @@
 //! - [`Stepwise`] searches for a pattern without lookaround, backreferences and possessive quantifiers; the engine only finds the
 //!   groups within the match;
 //! - the engine searches for other patterns by backtracking, up to [`BACKTRACK_LIMIT`] times, and reads the text through
-//!   [`Watched`], which counts steps. Between two reads one part of the pattern may be compared with the whole text, so the larger
-//!   a pattern's parts, the shorter the text must be.
+//!   [`Watched`], which counts steps. The engine divides such a pattern into parts, each of which needs no backtracking. Between
+//!   two reads one part may be compared with the whole text, so the larger a pattern's parts, the shorter the text must be.
 //!
 //! All other searches are given up.
 //!
-//! Every pattern keeps caches of some megabytes for later searches. All patterns together may keep as much as an evaluation may
-//! take.
+//! Every pattern keeps caches of some megabytes for later searches. All caches together may take as much memory as one
+//! evaluation.
 
 use super::dialect::Translated;
 use super::stepwise::{MAX_COMPILED_BYTES, Stepwise};
@@ -27,7 +27,7 @@ const BACKTRACK_LIMIT: usize = 500_000;
 const MAX_INSTRUCTIONS: usize = 1 << 16;
 
 /// Largest compiled size of a pattern without lookaround, backreferences and possessive quantifiers, in bytes. Above
-/// [`MAX_COMPILED_BYTES`] only [`Stepwise`] searches for it.
+/// [`MAX_COMPILED_BYTES`] [`Stepwise`] searches first, also in short texts.
 const MAX_LARGE_BYTES: usize = 16 << 20;
 
 /// Number of groups above which a pattern's parts must be smaller: each state stores all groups.
@@ -70,9 +70,9 @@ pub(super) struct Engine {
     groups: usize,
     /// compiled for the first long text; None for a pattern that only the engine supports
     stepwise: OnceLock<Option<Stepwise>>,
-    /// for a pattern that only the engine supports, the length of the longest text that it may search
+    /// for a pattern that only the engine supports, the largest text that is searched, in bytes
     longest: OnceLock<usize>,
-    /// the pattern is so large that only `stepwise` may search
+    /// the pattern is so large that `stepwise` searches first, also in short texts; without `stepwise`, searches are given up
     is_large: bool,
     /// size of the pattern's caches, in bytes
     kept: AtomicUsize,
@@ -132,7 +132,7 @@ impl Engine {
             limit = most.min(MAX_LARGE_BYTES);
             regex = compiled(&pattern, limit);
         }
-        // Compiling cannot be interrupted, but takes only milliseconds.
+        // Compiling cannot be interrupted, but takes only milliseconds: the check for an interrupt follows.
         budget::steps(budget::INTERVAL);
         let regex = regex.map_err(|error| match error {
             error if is_too_large(&error) => "regular expression is too large".to_owned(),
@@ -214,11 +214,11 @@ impl Engine {
         }
     }
 
-    /// True if there is a match; its groups are added.
+    /// True if there is a match, whose groups are appended to `groups`.
     fn find_groups(&self, text: &str, from: usize, groups: &mut Vec<Group>) -> Result<bool, GivenUp> {
         let watched = Watched(text);
         let mut input = RegexInput::new(&watched).from_pos(from);
-        // A state is copied together with its groups.
+        // A state is copied together with its groups, so the work also grows with their number.
         let weight = 1 + self.groups / 2;
         let length = (text.len() - from).saturating_mul(weight);
         if length > SHORT_BYTES || self.is_large {
@@ -262,7 +262,7 @@ impl Engine {
     /// Refuses a text that is too long for this pattern: the engine may match one part of the pattern against the whole text in a
     /// single call, which cannot be interrupted.
     fn permit_length(&self, length: usize) -> Result<(), GivenUp> {
-        // A pattern that compiles within this size limit has no part with more states than it allows.
+        // If the pattern compiles within this size, no part has more than `MAX_WORK / length` states.
         let is_small = |length: &usize| compiled(&self.pattern, MAX_WORK / length * BYTES_A_STATE).is_ok();
         let longest = self.longest.get_or_init(|| {
             let lengths = std::iter::successors(Some(MAX_BYTES), |length| Some(length / 4));

@@ -19,7 +19,7 @@ impl Translation<'_> {
             Some('Z') => self.end_of_text(),
             Some('A') => self.assertion(r"\A"),
             Some('z') => self.assertion(r"\z"),
-            // If `\G` fails, the engine does not retry with a shorter match of what precedes it.
+            // If `\G` fails, the engine does not retry with a shorter match of what precedes it: only `\G` at the start works.
             Some('G') if self.is_after_solid() => self.refuse(r"\G is only supported at the start"),
             Some('G') => self.hard_assertion(r"\G"),
             Some('K') if self.is_in_lookaround() => self.refuse(r"\K is not allowed in lookarounds"),
@@ -67,7 +67,7 @@ impl Translation<'_> {
         self.out.push(']');
     }
 
-    /// Writes an escape that means the same inside and outside of classes. The classes of [`shorthand`] are handled elsewhere.
+    /// Writes an escape that means the same inside and outside of classes. The callers handle the classes of [`shorthand`].
     fn character_or_property(&mut self, letter: char) -> Member {
         match letter {
             '0' => self.octal('0', 2),
@@ -151,7 +151,7 @@ impl Translation<'_> {
         self.push_code(Some(number));
     }
 
-    /// Reads a character's number in braces, after this start, and writes the character.
+    /// Reads a character's number in braces after `start`, which includes the opening brace, and writes the character.
     fn braced(&mut self, start: &str, radix: u32) {
         let inside = self.rest.strip_prefix(start).and_then(|rest| rest.split_once('}'));
         let Some((digits, rest)) = inside.filter(|(digits, _)| digits.chars().all(|digit| digit.is_digit(radix)))
@@ -200,7 +200,7 @@ impl Translation<'_> {
         }
     }
 
-    /// Reads what begins with `[`, which has been read.
+    /// Reads a class, or a word boundary such as `[[:<:]]`, whose first bracket has been read.
     pub(super) fn bracket(&mut self) {
         if posix_end(self.rest).is_some() {
             self.refuse("POSIX named classes are supported only within a class");

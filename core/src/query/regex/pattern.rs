@@ -56,7 +56,8 @@ pub(crate) struct Pattern {
 #[derive(Debug)]
 struct Engines {
     first: Engine,
-    /// for texts beyond ASCII, if the first is right for ASCII texts only; compiled for the first such text, None if it is too large
+    /// for texts beyond ASCII, compiled for the first such text, with None inside if the compiled pattern is too large; None if
+    /// `first` is right for all texts
     any_text: Option<OnceLock<Option<Engine>>>,
 }
 
@@ -181,7 +182,8 @@ fn options_of(letters: &str) -> Options {
     }
 }
 
-/// The literal text after a leading `^` or `\A`; empty for a pattern with groups or alternatives, as one of them may lack it.
+/// The literal text after a leading `^` or `\A`; empty for a pattern with groups or alternatives, since a match may then lack
+/// the text.
 fn literal_prefix(source: &str) -> String {
     let Some(rest) = source.strip_prefix('^').or_else(|| source.strip_prefix("\\A")) else { return String::new() };
     if source.contains(['|', '(']) {
@@ -287,7 +289,7 @@ mod tests {
         check(r"\Bcat", "", &["concat", "ä concat"], &["cat", "äcat", "ä cat"]);
         check(r"^\b", "", &["a", "ab ä"], &["ä", " a", " a ä"]);
         check(r"(?<=\bfoo)bar", "", &["foobar", "ä foobar"], &["afoobar", "ä afoobar"]);
-        // No letter beyond ASCII is a K or an s.
+        // The Kelvin sign and the long s are not ASCII, though the option `i` folds them to k and s.
         check(r"\bx", "i", &["\u{212A}X", "\u{17F}x"], &["kx", "kx ä"]);
         check(r"(*UCP)\byster", "", &["a yster", "ä yster"], &["Blue Öyster Cult", "oyster"]);
         check(r"(*UTF)(*UCP)^\w+$", "", &["café", "你好", "a_1"], &["a b", ""]);
@@ -322,7 +324,7 @@ mod tests {
         check(r"^[\8\9]+$", "", &["89"], &["7"]);
         check(r"^[\1-\3]+$", "", &["\u{1}\u{2}\u{3}"], &["1"]);
         check(r"^\x{1F600}$", "", &["😀"], &[]);
-        // One digit is a backreference, and so are more if there are as many groups before.
+        // One digit is a backreference; several digits are one if at least so many groups precede them.
         check(r"^(a)\1$", "", &["aa"], &["a\u{1}"]);
         check(&format!("^{}\\10$", "(a)".repeat(10)), "", &[&"a".repeat(11)], &["aaaaaaaaaa\u{8}"]);
         check(&format!("^{}\\10$", "(a)".repeat(9)), "", &["aaaaaaaaa\u{8}"], &[&"a".repeat(10)]);
@@ -357,7 +359,7 @@ mod tests {
         assert_eq!(found(source, options, text), Some(expected), "/{source}/{options} in {text:?}");
     }
 
-    /// `$` and `\Z` match before a final newline, which they leave to what follows, and to no group.
+    /// `$` and `\Z` match before a final newline, but do not consume it: they add it to no group, and what follows can match it.
     #[test]
     fn an_end_consumes_nothing() {
         check("ab$\n", "", &["ab\n"], &["ab", "ab\n\n"]);
@@ -371,7 +373,7 @@ mod tests {
         check_groups(r"(\s*$)", "", "a\n", &[Some("\n"), Some("\n")]);
         check_groups("(a$)?", "", "a\n", &[Some("a"), Some("a")]);
         check_groups(r"(a)(?=\n)$", "", "a\n", &[Some("a"), Some("a")]);
-        // The engine does not backtrack for it, so that there is no limit.
+        // The engine does not backtrack for this pattern, so `BACKTRACK_LIMIT` does not apply.
         let pattern = Pattern::new(r"(\w+$)", "").unwrap();
         let text = format!("{}ab\n", ". ".repeat(600_000));
         let groups = pattern.captures_in(&text).next().unwrap().unwrap();
@@ -423,7 +425,7 @@ mod tests {
         check(r"^\R+$", "", &["\r\n", "\r\n\u{2028}"], &["a"]);
     }
 
-    /// Assertions, options and nothing may be repeated in a group.
+    /// A group may be repeated even if it has only assertions or options, or nothing.
     #[test]
     fn repetitions_of_nothing() {
         for source in ["(?=a)*ab", "(?=a){2,3}ab", "(?:(?=a))?ab", "(?:)*ab", "(?:(?i))+ab", "(?:^)*ab", "(?!b){0}ab"] {
@@ -476,7 +478,7 @@ mod tests {
         check("^[s]$", "i", &["s", "S", "\u{17F}"], &["k"]);
     }
 
-    /// More than a megabyte when it is compiled.
+    /// Patterns that take more than a megabyte when they are compiled.
     #[test]
     fn large_patterns() {
         let long = |text: &str, times: usize| text.repeat(times);
@@ -627,7 +629,7 @@ mod tests {
         for source in [format!("(?<a0>x){doubled}"), circle] {
             assert_eq!(Pattern::new(&source, "").unwrap_err().kind.code(), 51091);
         }
-        // Each state of a part has room for all groups.
+        // Each state has room for all groups, so a pattern with many groups must have small parts.
         assert!(Pattern::new(&format!("{}[ab]{{20000}}", "(a)".repeat(2_000)), "").is_err());
         assert!(Pattern::new(&"(?=a)".repeat(6_000), "").is_ok());
     }

@@ -47,7 +47,7 @@ impl fmt::Debug for Stepwise {
 impl Stepwise {
     /// Compiles a pattern in the engine's dialect to at most `bytes` bytes; None if it needs backtracking.
     pub(super) fn new(pattern: &str, bytes: usize) -> Option<Stepwise> {
-        // The library reads the engine's possessive quantifiers as nested repetitions.
+        // The library would read the engine's possessive quantifiers as nested repetitions, so it must not see them.
         if ["++", "*+", "?+", "}+"].iter().any(|possessive| pattern.contains(possessive)) {
             return None;
         }
@@ -98,7 +98,7 @@ impl Automaton {
 
     /// The end of the first match from a position on, or with `any` that of any match; Some(None) without a match.
     fn end(&self, text: &str, from: usize, any: bool) -> Option<Option<usize>> {
-        // An interrupted search leaves a valid cache, since states are added one by one.
+        // An interrupted search poisons the lock, but leaves a valid cache, since states are added one by one.
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         let input = Input::new(text).range(from..);
         let mut state = self.dfa.start_state_forward(&mut cache, &input).ok()?;
@@ -106,7 +106,7 @@ impl Automaton {
         for (at, byte) in text.bytes().enumerate().skip(from) {
             state = self.next(&mut cache, state, byte)?;
             if state.is_match() {
-                // The automaton reports a match one byte late.
+                // The automaton reports a match one byte late, so the match ends before this byte.
                 end = Some(at);
                 if any {
                     return Some(end);
