@@ -245,6 +245,7 @@ fn documents_without_a_value_match_null_if_the_index_has_it() {
         (json!({"a": {"c": 1}}), "a.b", Some(json!({"a": {"b": null, "c": 1}}))),
         (json!({"_id": 1}), "a.b.c", Some(json!({"_id": 1, "a": {"b": {"c": null}}}))),
         (json!({"a": 1}), "a.b", Some(json!({"a": 1}))),
+        (json!({"a": null}), "a.b", Some(json!({"a": null}))),
     ] {
         let (stored, on) = (bytes(&document), [path.to_owned()]);
         let (filter, _) = target_filter(common::document(&stored), &on, true, None).unwrap();

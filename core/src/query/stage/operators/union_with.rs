@@ -28,7 +28,7 @@ struct UnionWith {
 impl Operation for UnionWith {
     /// The input documents are returned unchanged.
     fn fields(&self) -> Fields {
-        Fields::default()
+        Fields::kept([])
     }
 
     fn needs_router(&self) -> bool {

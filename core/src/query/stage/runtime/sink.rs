@@ -6,6 +6,7 @@
 use crate::error::{Result, bail, ensure};
 use crate::query::environment::Environment;
 use crate::query::expression::Expression;
+use crate::query::stage::operators::unwind::value_at;
 use crate::values::collation::Collator;
 use crate::values::document::element::Element;
 use crate::values::document::ext_json;
@@ -196,15 +197,13 @@ fn with_null(value: Value, path: &str) -> Result<Value> {
     let Value::Object(fields) = value else { return Ok(value) };
     let mut fields = fields.into_vec();
     let (name, rest) = path::split(path);
-    let at = fields.iter().position(|(field, _)| field == name);
-    let inner = match rest {
-        None => Value::Null,
-        Some(rest) => {
-            let empty = || Nested::new(Vec::new()).map(Value::Object);
-            with_null(at.map_or_else(empty, |at| Ok(fields.swap_remove(at).1))?, rest)?
-        }
-    };
-    fields.push((name.to_owned(), inner));
+    let empty = || Nested::new(Vec::new()).map(Value::Object);
+    match (fields.iter_mut().find(|(field, _)| field == name), rest) {
+        (Some((_, inner)), Some(rest)) => *inner = with_null(std::mem::replace(inner, Value::Null), rest)?,
+        (Some(_), None) => {}
+        (None, Some(rest)) => fields.push((name.to_owned(), with_null(empty()?, rest)?)),
+        (None, None) => fields.push((name.to_owned(), Value::Null)),
+    }
     Nested::new(fields).map(Value::Object)
 }
 
@@ -214,15 +213,5 @@ fn leads_through_array(document: RawObject<'_>, path: &str) -> bool {
         Some(RawValue::Array(_)) => true,
         Some(value) => path::embedded(value).is_some_and(|inner| leads_through_array(inner, rest)),
         None => false,
-    }
-}
-
-/// Returns the value at a path that leads through embedded documents only.
-fn value_at<'a>(document: RawObject<'a>, path: &str) -> Option<RawValue<'a>> {
-    let (name, rest) = path::split(path);
-    let value = document.get(name)?;
-    match rest {
-        None => Some(value),
-        Some(rest) => value_at(path::embedded(value)?, rest),
     }
 }
