@@ -37,6 +37,16 @@ pub(crate) fn embedded(value: RawValue<'_>) -> Option<RawObject<'_>> {
     if suspicious && !matches!(Element::of(value), Element::Object(_)) { None } else { Some(object) }
 }
 
+/// Returns the value at a path that leads through embedded documents only.
+pub(crate) fn value_at<'d>(document: RawObject<'d>, path: &str) -> Option<RawValue<'d>> {
+    let (head, rest) = split(path);
+    let value = document.get(head)?;
+    match rest {
+        None => Some(value),
+        Some(rest) => value_at(embedded(value)?, rest),
+    }
+}
+
 /// True if `path` lies strictly below `ancestor`.
 pub(crate) fn is_below(path: &str, ancestor: &str) -> bool {
     path.strip_prefix(ancestor).is_some_and(|rest| rest.starts_with('.'))

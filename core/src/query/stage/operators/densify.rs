@@ -3,7 +3,6 @@
 //! Documents are sorted by partition and value, and missing ones are made when the next document is read. For the bounds `full`,
 //! the least and the greatest value are found during the sort.
 
-use super::unwind::value_at;
 use crate::budget;
 use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::accumulator::Sum;
@@ -92,7 +91,7 @@ impl Densify {
     /// # Errors
     /// `Location5733201` and `Location6053600` for a value of a wrong type.
     fn position(&self, document: RawObject<'_>) -> Result<Option<Position>> {
-        let value = value_at(document, &self.field).map_or(Operand::Missing, Operand::Stored);
+        let value = path::value_at(document, &self.field).map_or(Operand::Missing, Operand::Stored);
         if value.is_nullish() {
             return Ok(None);
         }

@@ -66,7 +66,7 @@ impl Unwinding<'_> {
         let path = &self.stage.path;
         match self.stage.is_at_top {
             true => document.find(path).map(|(field, value)| (Some(field), value)),
-            false => value_at(document, path).map(|value| (None, value)),
+            false => path::value_at(document, path).map(|value| (None, value)),
         }
     }
 
@@ -76,7 +76,7 @@ impl Unwinding<'_> {
         let (document, path) = (document(&self.input)?, &self.stage.path);
         let array = match field {
             Some(field) => document.value_at(field),
-            None => value_at(document, path),
+            None => path::value_at(document, path),
         };
         let element = match array {
             Some(RawValue::Array(array)) => array.get(position),
@@ -143,16 +143,6 @@ impl Stream for Unwinding<'_> {
 
     fn bytes(&self) -> &[u8] {
         if self.is_made { &self.made } else { self.input.bytes() }
-    }
-}
-
-/// Returns the value at a path that leads through embedded documents only.
-pub(in crate::query::stage) fn value_at<'d>(document: RawObject<'d>, path: &str) -> Option<RawValue<'d>> {
-    let (head, rest) = path::split(path);
-    let value = document.get(head)?;
-    match rest {
-        None => Some(value),
-        Some(rest) => value_at(path::embedded(value)?, rest),
     }
 }
 

@@ -6,7 +6,6 @@
 use crate::error::{Result, bail, ensure};
 use crate::query::environment::Environment;
 use crate::query::expression::Expression;
-use crate::query::stage::operators::unwind::value_at;
 use crate::values::collation::Collator;
 use crate::values::document::element::Element;
 use crate::values::document::ext_json;
@@ -164,7 +163,7 @@ pub fn target_filter(
 ) -> Result<(Json, Vec<u8>)> {
     let (mut filter, mut key) = (Map::new(), Vec::new());
     for path in on {
-        let value = value_at(document, path);
+        let value = path::value_at(document, path);
         let element = value.map_or(Element::Null, Element::of);
         if matches!(element, Element::Array(_)) || allows_null && leads_through_array(document, path) {
             bail!(51185, "$merge write error: 'on' field '{path}' is an array");
@@ -184,7 +183,7 @@ pub fn target_filter(
 
 /// Returns the document, as it is inserted, with null at each path of `on` where it has no value. None if it has a value at every path.
 pub fn with_nulls(document: RawObject<'_>, on: &[String]) -> Result<Option<Value>> {
-    let mut missing = on.iter().filter(|path| value_at(document, path).is_none()).peekable();
+    let mut missing = on.iter().filter(|path| path::value_at(document, path).is_none()).peekable();
     if missing.peek().is_none() {
         return Ok(None);
     }
