@@ -2,6 +2,9 @@
 //! driver repeats the commit at another gateway, that gateway asks the router for the result by the id in the token.
 //!
 //! A transaction has an id once it has written to the router's own database. Before that, the token is empty.
+//!
+//! INVARIANT: the extension has flushed the id (`flush_transaction_id`) when the gateway learns it. So after a crash of the router no other transaction
+//! gets it, on the same timeline of the same system.
 
 use bson::{Document, RawDocument, doc};
 

@@ -17,6 +17,8 @@ use bson::{Binary, RawBsonRef, RawDocument, doc};
 const START: &str = "startSession";
 const KILL_ALL: &str = "killAllSessions";
 const KILL_BY_PATTERN: &str = "killAllSessionsByPattern";
+/// Those of MongoDB's stable API.
+const STABLE: &[&str] = &["refreshSessions", "endSessions"];
 /// Commands whose list names sessions.
 const OF_SESSIONS: &[&str] = &["refreshSessions", "endSessions", "killSessions"];
 
@@ -80,8 +82,17 @@ fn user_of(entry: Option<RawBsonRef<'_>>) -> Option<&str> {
 /// True if a router has nothing to check.
 fn is_plain(name: &str, command: &RawDocument, role: &str) -> bool {
     // Drivers add a read preference to any command.
-    let is_known = |field: &str| field == name || field == "$readPreference";
-    if !command.iter().all(|field| field.is_ok_and(|(field, _)| is_known(field.as_str()))) {
+    let is_known = |field: &str, value: RawBsonRef<'_>| match field {
+        "apiVersion" => value.as_str() == Some("1"),
+        "apiStrict" | "apiDeprecationErrors" => {
+            matches!(value, RawBsonRef::Boolean(_))
+                && command.get("apiVersion").is_ok_and(|version| version.is_some())
+                && STABLE.contains(&name)
+        }
+        "comment" => true,
+        _ => field == name || field == "$readPreference",
+    };
+    if !command.iter().all(|field| field.is_ok_and(|(field, value)| is_known(field.as_str(), value))) {
         return false;
     }
     let has_fields = |entry: Option<RawBsonRef<'_>>, count: usize| {

@@ -24,7 +24,7 @@ use crate::reply::{
 };
 use crate::session::{self, Part, Place};
 use crate::sessions::{Active, Phase, Sessions, Transaction};
-use bson::doc;
+use bson::{RawDocument, doc};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -330,10 +330,9 @@ impl Executor {
             _ => {}
         }
         if command.name == "killCursors" && !reply::has_failed(&reply) {
-            let named = command.document().get_array("cursors").into_iter().flatten();
-            let named: HashSet<i64> = named.filter_map(|id| integer(id.ok())).collect();
-            active.cursors.retain(|(known, ..)| !named.contains(known));
-            named.into_iter().for_each(|id| self.cursors.remove(&who.role, id));
+            let killed = killed_cursors(&reply);
+            active.cursors.retain(|(known, ..)| !killed.contains(known));
+            killed.into_iter().for_each(|id| self.cursors.remove(&who.role, id));
         }
         Ok(reply)
     }
@@ -450,6 +449,13 @@ impl Executor {
         }
         Ok(())
     }
+}
+
+/// The cursors that a reply of `killCursors` reports as closed.
+fn killed_cursors(reply: &[u8]) -> HashSet<i64> {
+    let killed = RawDocument::from_bytes(reply).and_then(|reply| Ok(reply.get_array("cursorsKilled").ok()));
+    let killed = killed.ok().flatten().into_iter().flatten();
+    killed.filter_map(|id| integer(id.ok())).collect()
 }
 
 async fn commit(mut locked: Locked) -> Result<Reply, Failure> {

@@ -125,7 +125,7 @@ fn begin(
     if is_last {
         cursor.close()?;
     } else {
-        if opening.batch > 0 && cursor.portal.is_some() && !in_transaction_block() {
+        if cursor.portal.is_some() && !in_transaction_block() {
             cursor::hold_in_little_memory();
         }
         CURSORS.with_borrow_mut(|cursors| cursors.insert(id, cursor));

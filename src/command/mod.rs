@@ -43,7 +43,8 @@ use crate::operation::rights;
 use crate::pg::datum::json::Json;
 use crate::pg::error::{Error, Result};
 use crate::pg::process::timeout::Deadline;
-use crate::pg::transaction::subtransaction::attempt;
+use crate::pg::server::wal;
+use crate::pg::transaction::subtransaction::{attempt, in_transaction_block};
 use docshard_core::error::Kind;
 use docshard_core::query::specification::{self, Role};
 use docshard_core::values::document::bson::read as bson;
@@ -67,7 +68,12 @@ pub fn run_bson(db: &str, command: &[u8], sole: bool) -> Result<Vec<u8>> {
     let _keeping = Keeping::order_if(field_order::is_kept().unwrap_or(false));
     // Documents to be inserted need not become JSON first.
     let left = (bson::first_name(command) == Some(INSERT)).then_some(DOCUMENTS);
-    answer(db, specification::read_bson(command, Role::Request, left), Form::Bson, sole)
+    let answer = answer(db, specification::read_bson(command, Role::Request, left), Form::Bson, sole);
+    // The gateway gives the transaction's id to its client, who may ask for the commit's result by it.
+    if in_transaction_block() {
+        wal::flush_transaction_id();
+    }
+    answer
 }
 
 /// Parses a command document. Its first field is the command's name.

@@ -165,12 +165,17 @@ impl Evidence {
         let error =
             error!(Kind::OperationFailed, "{} of {} may be decided: {found}, but {doubts}", row.command, row.namespace);
         let mut hint = "Nothing is dropped. If shards, or the router itself, were restored or promoted from a standby, restore them to a later \
-            time. If that cannot be done, and the former router has decided the change, docshard.commit_reshard_collection() completes it with the \
-            copy as it is, and drops the former tables, also those whose drop is prepared."
+            time."
             .to_owned();
+        if self.has_copy() {
+            hint.push_str(
+                " If that cannot be done, and the former router has decided the change, docshard.commit_reshard_collection() completes it with the \
+                 copy as it is, and drops the former tables, also those whose drop is prepared.",
+            );
+        }
         if self.is_deniable(&[]) {
             hint.push_str(
-                " If it has not, docshard.abort_reshard_collection() keeps the former tables, and leaves those of the copy, which \
+                " If the change is not decided, or cannot be completed, docshard.abort_reshard_collection() keeps the former tables, and leaves those of the copy, which \
                  docshard.list_orphaned_relations() then shows.",
             );
         }

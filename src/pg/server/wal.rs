@@ -1,6 +1,7 @@
 //! The state of this server's write-ahead log.
 
 use pgrx::pg_sys;
+use std::cell::Cell;
 
 /// True on a standby, and while a server recovers.
 pub fn in_recovery() -> bool {
@@ -19,4 +20,22 @@ pub fn timeline() -> i64 {
     // SAFETY: reads shared memory.
     unsafe { pg_sys::GetXLogReplayRecPtr(&raw mut timeline) };
     timeline.into()
+}
+
+thread_local! {
+    /// the top transaction's id that was last flushed
+    static FLUSHED: Cell<pg_sys::TransactionId> = const { Cell::new(pg_sys::InvalidTransactionId) };
+}
+
+/// Flushes what the current transaction has written, once it has an id. After a crash PostgreSQL gives ids again of which it finds no record, so
+/// only then the id means this transaction for ever.
+pub fn flush_transaction_id() {
+    // SAFETY: inside a transaction; the position is one that this backend has written up to, or zero.
+    unsafe {
+        let id = pg_sys::GetTopTransactionIdIfAny();
+        if id != pg_sys::InvalidTransactionId && FLUSHED.get() != id {
+            pg_sys::XLogFlush(pg_sys::XactLastRecEnd);
+            FLUSHED.set(id);
+        }
+    }
 }

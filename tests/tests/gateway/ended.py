@@ -40,6 +40,11 @@ for n in range(1_100):
     assert found["ok"] == 1, (n, found)
     killed = client.message(killCursors="things", cursors=[found["cursor"]["id"]], **of(mine))
     assert killed["cursorsKilled"] == [found["cursor"]["id"]], killed
+# Those that it does not have are another one's.
+others = connect()
+elsewhere = others.message(find="things", batchSize=2, **{"$db": "test"})["cursor"]["id"]
+assert client.message(killCursors="things", cursors=[elsewhere], **of(mine))["cursorsKilled"] == []
+assert others.message(getMore=elsewhere, collection="things", **{"$db": "test"})["ok"] == 1
 # Commands about sessions are no part of a transaction.
 refused = client.message(killSessions=[mine], **of(mine))
 assert refused["code"] == 263, refused
@@ -49,7 +54,7 @@ sessions = [session() for _ in range(5)]
 clients = [connect() for _ in sessions]
 for n, (raw, lsid) in enumerate(zip(clients, sessions)):
     assert raw.message(insert="things", documents=[{"_id": 10 + n}], **of(lsid, True))["ok"] == 1
-leave_with(connect(), endSessions=sessions, **{"$db": "admin"})
+leave_with(connect(), endSessions=sessions, apiVersion="1", apiStrict=True, **{"$db": "admin"})
 time.sleep(1)
 for raw, lsid in zip(clients, sessions):
     assert raw.message(commitTransaction=1, **{**of(lsid), "$db": "admin"})["code"] == 251

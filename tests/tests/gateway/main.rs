@@ -371,6 +371,24 @@ fn transactions_that_nobody_ends_are_aborted() {
     assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard.find('test.things')"), 1);
 }
 
+/// The router crashes before it has written the transaction to disk for any other reason.
+#[test]
+fn the_id_of_a_lost_transaction_is_not_given_again() {
+    let mut cluster = cluster();
+    cluster.router.psql("SELECT docshard.enable_sharding('here', 'local'), docshard.create_collection('here.things')");
+    cluster.router.psql("ALTER SYSTEM SET wal_writer_delay = '10s'");
+    cluster.router.psql("SELECT pg_reload_conf()");
+    let (gateway, other) = (Gateway::start(&cluster.router, &[]), Gateway::start(&cluster.router, &[]));
+    let mut program = gateway.start_python("lost_id.py", &[&other.port.to_string(), "boss", PASSWORD]);
+    let mut output = BufReader::new(program.stdout.take().unwrap());
+    await_line(&mut output, "in a transaction");
+    cluster.router.crash();
+    cluster.router.start();
+    program.stdin.take().unwrap().write_all(b"\n").unwrap();
+    await_line(&mut output, "done");
+    assert!(program.wait().unwrap().success());
+}
+
 /// Long before the transactions' lifetime.
 #[test]
 fn transactions_of_ended_sessions_end_whoever_waits() {
