@@ -176,7 +176,7 @@ pub fn current_op(request: &Request<'_>) -> Result<Reply> {
 
 /// Cancels the statement of a session, as far as PostgreSQL allows the caller to.
 pub fn kill_op(request: &Request<'_>) -> Result<Reply> {
-    let Some(given) = request.fields.get("op") else { bail!(Kind::NoSuchKey, "Missing expected field \"op\"") };
+    let Some(given) = request.fields.raw("op") else { bail!(Kind::NoSuchKey, "Missing expected field \"op\"") };
     let pid = match (number(given), given.as_str().map(str::parse::<i64>)) {
         (Some(pid), _) => {
             let is_integral = pid.to_f64().fract() == 0.0;
