@@ -45,6 +45,8 @@ open_debian() {
   mount --rbind /sys "$root/sys"
   mount --rbind /dev "$root/dev"
   cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
+  # This machine may reach registries by certificates of its own.
+  if [ -f /etc/ssl/certs/ca-certificates.crt ]; then cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/machine-certificates.crt"; fi
   # Servers of this machine's Debian and of that one see each other's files.
   bind /tmp "$root/tmp"
   bind "$top" "$root$top"
@@ -77,6 +79,12 @@ within() {
   if [ -z "$root" ]; then
     "${environment[@]}" "$@"
   else
+    if [ -f "$root/etc/machine-certificates.crt" ]; then
+      local name
+      for name in SSL_CERT_FILE PIP_CERT REQUESTS_CA_BUNDLE NODE_EXTRA_CA_CERTS CURL_CA_BUNDLE; do
+        environment+=("$name=/etc/machine-certificates.crt")
+      done
+    fi
     # shellcheck disable=SC2016
     chroot "$root" "${environment[@]}" LC_ALL=C.UTF-8 bash -c 'cd "$0" && exec "$@"' "$top" "$@"
   fi

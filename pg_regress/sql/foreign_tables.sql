@@ -17,10 +17,15 @@ SELECT count(*), sum(likes), min(sent AT TIME ZONE 'UTC') FROM ft.inbox;
 SELECT tableoid::regclass, * FROM ft.inbox WHERE _id = 7;
 
 -- What goes to the shards.
+-- As versions of PostgreSQL name initial plans differently, and later ones sort the input of ordered aggregates.
 CREATE FUNCTION ft.plan(statement text) RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE line text;
 BEGIN
-  RETURN QUERY EXECUTE 'EXPLAIN (COSTS OFF) ' || statement;
+  FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || statement LOOP
+    RETURN NEXT regexp_replace(line, ' \(returns \$\d\)', '');
+  END LOOP;
 END $$;
+SELECT count(set_config(name, 'off', false)) < 2 AS set FROM pg_settings WHERE name = 'enable_presorted_aggregate';
 SELECT ft.plan('SELECT _id FROM ft.inbox WHERE recipient = ''r1'' ORDER BY sent DESC LIMIT 3');
 SELECT _id FROM ft.inbox WHERE recipient = 'r1' ORDER BY sent DESC LIMIT 3;
 SELECT _id FROM ft.inbox WHERE recipient = 'r1' ORDER BY sent DESC LIMIT 3 OFFSET 2;
@@ -29,7 +34,7 @@ SELECT ft.plan('SELECT _id FROM ft.inbox WHERE likes BETWEEN 2 AND 4 AND NOT (x 
 SELECT ft.plan('SELECT _id FROM ft.inbox WHERE recipient LIKE ''r%1'' AND x <> 5 AND x NOT IN (6, 7)');
 SELECT ft.plan('SELECT _id FROM ft.inbox WHERE doc @> ''{"tags": ["b1"], "meta": {"x": 4}}'' AND doc ->> ''recipient'' = ''r4'' AND (doc #>> ''{meta,x}'')::int < 9 AND doc ? ''likes''');
 SELECT _id FROM ft.inbox WHERE doc @> '{"tags": ["b1"], "meta": {"x": 4}}' AND doc ->> 'recipient' = 'r4' AND (doc #>> '{meta,x}')::int < 9 AND doc ? 'likes';
-SELECT ft.plan('SELECT _id FROM ft.inbox WHERE likes = 1 AND likes = 2');
+SELECT count(*) FROM ft.inbox WHERE likes = 1 AND likes = 2;
 SELECT ft.plan('SELECT _id FROM ft.inbox WHERE likes = NULL::int');
 -- These stay here: a function, an order that MongoDB does not have, a limit above a condition that is evaluated here.
 SELECT ft.plan('SELECT _id FROM ft.inbox WHERE length(recipient) = 2 LIMIT 3');
@@ -202,7 +207,7 @@ CREATE VIEW ft.hers WITH (security_barrier) AS SELECT * FROM ft.inbox WHERE like
 EXPLAIN (COSTS OFF) SELECT count(*) FROM ft.mine WHERE _id = 5;
 EXPLAIN (COSTS OFF) SELECT count(*) FROM ft.hers WHERE _id = 5;
 EXPLAIN (COSTS OFF) SELECT count(*) FROM ft.mine m, ft.hers h WHERE m._id = 5 AND h._id = 5;
-EXPLAIN (COSTS OFF) SELECT count(*) FROM (SELECT DISTINCT _id FROM ft.mine) m WHERE _id = 5;
+EXPLAIN (COSTS OFF) SELECT count(*) FROM (SELECT _id FROM ft.mine GROUP BY _id) m WHERE _id = 5;
 DROP VIEW ft.mine, ft.hers;
 -- Rows that a view omits do not count for its LIMIT, and undefined is not NULL in groups of several keys.
 SELECT docshard.insert_many('fl.c', ARRAY['{"_id": 1, "v": [1]}', '{"_id": 2, "v": [2]}', '{"_id": 3, "v": 3}', '{"_id": 4, "v": 4}', '{"_id": 5, "v": 50}']::jsonb[]) -> 'insertedCount' AS inserted;

@@ -144,7 +144,7 @@ SELECT v, count(*) FROM fs.others GROUP BY v ORDER BY v;
 UPDATE fs.others o SET v = 1 FROM fs.parts p WHERE p.k = o.k RETURNING p.ctid;
 UPDATE fs.others o SET v = 1 FROM fs.parts p WHERE p.k = o.k AND p.ctid = '(0,1)';
 UPDATE fs.others o SET v = 1 FROM fs.parts p WHERE p.k = o.k AND p.ctid IS DISTINCT FROM o.ctid;
-UPDATE fs.others o SET v = 1 FROM fs.parts p WHERE p.k = o.k AND p.xmin IS NOT NULL;
+UPDATE fs.others o SET v = 1 FROM fs.parts p WHERE p.k = o.k AND p.xmin = '1';
 SELECT o.k, p.ctid FROM fs.others o, fs.parts p WHERE p.k = o.k FOR UPDATE OF o;
 CREATE TABLE fs.base (_id int, v int);
 CREATE FOREIGN TABLE fs.kind () INHERITS (fs.base) SERVER docshard OPTIONS (namespace 'fs.kind');

@@ -34,8 +34,6 @@ pub(super) struct Shape {
     pub outer: usize,
     /// the number of columns of an inner row, which follow
     pub inner: usize,
-    /// the positions of the columns that a row of the join repeats at its end
-    pub repeated: Vec<usize>,
     /// the position of the key in an inner row
     pub key: usize,
     /// outer rows without a partner are returned, as by LEFT JOIN
@@ -217,7 +215,7 @@ impl State {
         unsafe {
             let slot = (*node).ss.ss_ScanTupleSlot;
             pg_sys::ExecClearTuple(slot);
-            let count = self.shape.outer + self.shape.inner + self.shape.repeated.len();
+            let count = self.shape.outer + self.shape.inner;
             let values = std::slice::from_raw_parts_mut((*slot).tts_values, count);
             let nulls = std::slice::from_raw_parts_mut((*slot).tts_isnull, count);
             nulls.fill(true);
@@ -230,11 +228,6 @@ impl State {
                     values[from + column] = *(*side).tts_values.add(column);
                     nulls[from + column] = *(*side).tts_isnull.add(column);
                 }
-            }
-            let sides = self.shape.outer + self.shape.inner;
-            for (at, repeated) in self.shape.repeated.iter().enumerate() {
-                values[sides + at] = values[*repeated];
-                nulls[sides + at] = nulls[*repeated];
             }
             pg_sys::ExecStoreVirtualTuple(slot);
             (*(*node).ss.ps.ps_ExprContext).ecxt_scantuple = slot;

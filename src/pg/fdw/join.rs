@@ -223,13 +223,13 @@ unsafe extern "C-unwind" fn plan(
         }
 
         // A row of the join has the columns of both sides.
-        let (mut row, inner) = (columns_of(outer), columns_of(inner));
+        let (mut row, mut inner) = (columns_of(outer), columns_of(inner));
         let sizes = [row.len(), inner.len()];
         let wanted = (i64::from((*inner_rel).relid), number("column") as i16);
         let key = inner.iter().position(|node| var_of(*node) == Some(wanted)).unwrap_or(0);
+        rename(&mut inner, &[targets, above.as_ptr()], on.as_ptr());
         row.extend(inner);
-        let repeated = add_other_names(&mut row, &[targets, above.as_ptr(), on.as_ptr()]);
-        let shape = Shape { outer: sizes[0], inner: sizes[1], repeated, key, keeps_outer };
+        let shape = Shape { outer: sizes[0], inner: sizes[1], key, keeps_outer };
 
         let scan: *mut pg_sys::CustomScan = pg_sys::palloc0(size_of::<pg_sys::CustomScan>()).cast();
         (*scan).scan.plan.type_ = pg_sys::NodeTag::T_CustomScan;
@@ -290,28 +290,38 @@ unsafe fn var_of(node: *mut pg_sys::Node) -> Option<(i64, i16)> {
     }
 }
 
-/// Adds to a row the columns that `lists` name by other nodes than the row's: above an outer join the planner makes such nodes. Returns, for
-/// each added column, the position of the same column in the row.
+/// Gives the columns of the inner side the names that they have above the join. Since PostgreSQL 16 the planner names a column otherwise above an
+/// outer join that may make it NULL, and finds it by that name only. `above`: expressions that are evaluated on the join's rows; `on`: those that
+/// are evaluated on pairs, which get the same names.
 ///
 /// # Safety
-/// Expressions of the planner.
-unsafe fn add_other_names(row: &mut Vec<*mut pg_sys::Node>, lists: &[*mut pg_sys::List]) -> Vec<usize> {
-    let flags = pg_sys::PVC_RECURSE_AGGREGATES | pg_sys::PVC_RECURSE_WINDOWFUNCS | pg_sys::PVC_RECURSE_PLACEHOLDERS;
-    let columns = row.len();
-    let mut positions = Vec::new();
-    for list in lists {
-        // SAFETY: promised by the caller.
-        unsafe {
-            let vars = PgList::<pg_sys::Node>::from_pg(pg_sys::pull_var_clause(list.cast(), flags as i32));
-            for var in vars.iter_ptr() {
-                if !row.iter().any(|known| pg_sys::equal((*known).cast(), var.cast()))
-                    && let Some(at) = row[..columns].iter().position(|known| var_of(*known) == var_of(var))
-                {
-                    positions.push(at);
-                    row.push(var);
+/// Expressions of the planner; those of `on` belong to this plan alone.
+unsafe fn rename(columns: &mut [*mut pg_sys::Node], above: &[*mut pg_sys::List], on: *mut pg_sys::List) {
+    // SAFETY: promised by the caller; the nodes that are found are variables, and parts of the lists.
+    unsafe {
+        for list in above {
+            for var in variables(*list).iter_ptr() {
+                let same =
+                    columns.iter_mut().find(|column| var_of(**column).is_some() && var_of(**column) == var_of(var));
+                if let Some(column) = same {
+                    *column = var;
                 }
             }
         }
+        for var in variables(on).iter_ptr() {
+            if let Some(named) = columns.iter().find(|column| var_of(**column) == var_of(var)) {
+                *var.cast::<pg_sys::Var>() = *named.cast::<pg_sys::Var>();
+            }
+        }
     }
-    positions
+}
+
+/// The variables of expressions.
+///
+/// # Safety
+/// Expressions of the planner.
+unsafe fn variables(list: *mut pg_sys::List) -> PgList<pg_sys::Node> {
+    let flags = pg_sys::PVC_RECURSE_AGGREGATES | pg_sys::PVC_RECURSE_WINDOWFUNCS | pg_sys::PVC_RECURSE_PLACEHOLDERS;
+    // SAFETY: promised by the caller.
+    unsafe { PgList::from_pg(pg_sys::pull_var_clause(list.cast(), flags as i32)) }
 }
