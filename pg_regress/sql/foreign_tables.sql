@@ -207,7 +207,8 @@ CREATE VIEW ft.hers WITH (security_barrier) AS SELECT * FROM ft.inbox WHERE like
 EXPLAIN (COSTS OFF) SELECT count(*) FROM ft.mine WHERE _id = 5;
 EXPLAIN (COSTS OFF) SELECT count(*) FROM ft.hers WHERE _id = 5;
 EXPLAIN (COSTS OFF) SELECT count(*) FROM ft.mine m, ft.hers h WHERE m._id = 5 AND h._id = 5;
-EXPLAIN (COSTS OFF) SELECT count(*) FROM (SELECT _id FROM ft.mine GROUP BY _id) m WHERE _id = 5;
+-- Later versions of PostgreSQL leave out the constant key of the group.
+SELECT line FROM ft.plan('SELECT count(*) FROM (SELECT _id FROM ft.mine GROUP BY _id) m WHERE _id = 5') AS line WHERE line NOT LIKE '%Group Key%';
 DROP VIEW ft.mine, ft.hers;
 -- Rows that a view omits do not count for its LIMIT, and undefined is not NULL in groups of several keys.
 SELECT docshard.insert_many('fl.c', ARRAY['{"_id": 1, "v": [1]}', '{"_id": 2, "v": [2]}', '{"_id": 3, "v": 3}', '{"_id": 4, "v": 4}', '{"_id": 5, "v": 50}']::jsonb[]) -> 'insertedCount' AS inserted;
