@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 /// Sessions that have been idle for this long are closed.
 pub const IDLE: Duration = Duration::from_secs(900);
 
-/// The router closes a cursor after ten idle minutes, or half an hour with `noCursorTimeout`. The gateway forgets it a little later.
+/// The router closes a cursor after ten idle minutes, or half an hour with `noCursorTimeout`. The gateway forgets
+/// every cursor a little after half an hour.
 const FORGOTTEN: Duration = Duration::from_secs(1900);
 
 /// The largest number of cursors of a session; beyond it, the least recently used one is closed.

@@ -33,7 +33,7 @@ const PART_BYTES: i64 = 4 << 20;
 /// `(position + 1) * PART_NUMBERS + n`, so parts for different recipients have different numbers.
 const PART_NUMBERS: i64 = 1 << 40;
 
-/// A shard with documents of the collection.
+/// A shard that has the collection's table.
 pub(super) struct Donor {
     pub(super) shard: ShardId,
     pub(super) session: ShardSession,
@@ -200,6 +200,7 @@ impl Sessions {
         let mut users = Blockers::new();
         let sql = "SELECT DISTINCT l.pid FROM pg_catalog.pg_locks AS l WHERE l.granted AND l.pid IS NOT NULL \
                      AND l.relation = pg_catalog.to_regclass($1) AND l.pid <> pg_catalog.pg_backend_pid() \
+                     AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) \
                      AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a WHERE a.pid = l.pid AND a.application_name = $2)";
         let name = table(collection);
         for Donor { shard, session, .. } in &mut self.donors {

@@ -97,8 +97,8 @@ pub const MSG_PREFIX: &[u8] = &[0, 0, 0, 0, 0];
 /// As [`MSG_PREFIX`], for a reply after which another one follows without a request.
 pub const MORE_PREFIX: &[u8] = &[MORE_TO_COME as u8, 0, 0, 0, 0];
 
-/// What precedes the document in an OP_REPLY: flags (the server can await data), a cursor, the first document's position, one
-/// document.
+/// What precedes the document in an OP_REPLY: flags (8: the server can await data), the cursor's id (0: none), the first document's position (0),
+/// the number of documents (1).
 pub const REPLY_PREFIX: &[u8] = &[8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
 
 #[cfg(test)]

@@ -2,16 +2,17 @@
 //! commits, because it was promoted from an asynchronous standby, or restored from a backup. Statements on the collection are refused there
 //! until an administrator has the shard's state adopted (`migration::adopt`).
 //!
-//! A shard commits a change of ownership before the catalog does, so without a failure it is never behind the catalog. It may have an older
-//! version while it has prepared transactions: those that the router has decided and the shard has not committed yet, and, after a
-//! failover, those of moves that have ended, which the worker ends. So two answers are compared: a shard is known to be behind if its version
-//! is still older after all prepared transactions of the first answer have ended, or if the first answer had none.
+//! A shard prepares or commits a change of ownership before the catalog commits it, so without a failure it has lost nothing. Its version may be
+//! older for a while: until it commits prepared transactions that the router has decided, and, after a failover, until the worker has ended those
+//! of moves that have ended. So two answers are compared: a shard is known to be behind if its version is still older in a later answer, and the
+//! prepared transactions of the first answer that may bring it forward, if any, have ended.
 //!
 //! If the shard lacks a collection, and shards have tables with higher numbers that the catalog does not know, then the router, not the shard,
 //! has lost commits: the collection was copied into another layout, whose table has another number.
 //!
 //! A shard with a newer version is *ahead*: the router has lost commits. A shard is known to be ahead if its version is still newer half a
-//! second later, and the collection has no undecided move that explains it. When its state is adopted, the catalog takes over its version.
+//! second later, and the collection has no undecided move that explains it. For a statement that the shard refuses after every retry, one answer is
+//! enough ([`explain_ahead`]). When its state is adopted, the catalog takes over its version.
 
 use super::identity;
 use super::shard_state::{self, Orphan};
@@ -227,7 +228,7 @@ const HINT_LOST_LAYOUT: &str = "The router was probably promoted from an asynchr
      collection's layout. Nothing is deleted. Connect to its previous server if that can still come back. Otherwise the documents are in the tables \
      that docshard.list_orphaned_relations() shows.";
 
-/// Where the documents of a collection may be whose table is missing at a shard, if the router has lost a change of its layout.
+/// A collection's table is missing at a shard: where the collection's documents may be, if the router has lost a change of the collection's layout.
 struct Unknown {
     /// tables at shards that the catalog does not know and whose numbers are higher than the collection's
     tables: Vec<String>,

@@ -80,7 +80,8 @@ fn look() -> Result<Target> {
 
 /// Dismantles the cluster if `confirm` is its identity. Without `confirm`, returns what would be lost.
 /// Errors: `Unauthorized` unless the user is a superuser or the extension's owner; `BadValue` for a wrong confirmation;
-/// `ConflictingOperationInProgress`; `HostUnreachable` and other errors of connections.
+/// `ConflictingOperationInProgress`; `NotWritablePrimary` at a copy of the router, unless `scope.shards` is false;
+/// `OperationNotSupportedInTransaction` in a transaction block; `HostUnreachable` and other errors of connections.
 pub fn dismantle(confirm: Option<&str>, scope: Scope) -> Result<Json> {
     if !server::outer_user_is_superuser() && server::outer_user() != user::extension_owner()? {
         bail!(Kind::Unauthorized, "only a superuser may dismantle a cluster");
@@ -241,7 +242,8 @@ fn roll_back_prepared(session: &mut Session, target: &Target) -> Result<()> {
 
 /// Dismantles the router's own database, and makes it a new cluster.
 fn dismantle_here(target: &Target) -> Result<()> {
-    // Without a service role, pg_restore has created the database: nothing is prepared, so no session to it is needed.
+    // The server must lead to this database, for the session below. Without a service role, pg_restore has created the database: nothing is
+    // prepared here, so the server need not be corrected.
     if service_role()?.is_some() {
         readdress_local(iter::empty())?;
     }

@@ -11,7 +11,8 @@
 //! A collection that is being copied into another layout cannot be changed at all ([`refuse_while_resharding`]), because the copying can
 //! take hours.
 //!
-//! INVARIANT: no transaction waits in 1 or 2 while it holds the row's lock, as a move needs the row to complete. A move that
+//! INVARIANT: no transaction waits in 2 while it holds the row's lock, as a move needs the row to complete. One that has locked the row earlier may
+//! wait in 1 for another change; a deadlock or a time limit ends this. A move that
 //! registers locks the row first and then only tries to get the tag ([`try_share`]), so the two cannot wait for each other.
 
 use crate::catalog::cache;
@@ -66,7 +67,8 @@ pub fn lock_now(namespace: &str) -> Result<Locked> {
     }
 }
 
-/// Blocks changes that exclude moves until the transaction, which registers a move, ends; false if such a change runs or waits.
+/// For a transaction that registers a move: until it ends, changes that exclude moves wait. Does not wait itself: false if such a change runs, or
+/// waits for moves.
 /// The caller holds the collection's row.
 pub fn try_share(collection: i32) -> bool {
     lock::try_acquire(Tag::Definition(collection), Mode::Shared)

@@ -1,7 +1,7 @@
 //! The rights of roles to read and write collections.
 //!
 //! A grant names a role, a resource (a collection, a database, or `*` for all) and a level. The router checks it before it sends
-//! anything. Every shard has the same rights as PostgreSQL's privileges on the collections' tables, and checks again.
+//! anything. The shards have the same rights, in the form of PostgreSQL's privileges on the collections' tables, and check them again.
 
 use super::missing_grant;
 use crate::catalog::cache;

@@ -276,7 +276,7 @@ impl PgConn {
     }
 
     /// Writes what the socket accepts; true if nothing is left. After a write error the remaining output is discarded and true is returned:
-    /// the next `consume` reports the lost connection, after it has read the server's last message.
+    /// a later `consume` reports the lost connection, when the server's last message has been read.
     pub fn flush(&mut self) -> bool {
         let socket = self.socket();
         let Some((channel, frontend)) = &mut self.open else { return true };

@@ -19,7 +19,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     }),
 ];
 
-/// Parses a constant name of a field: a string, or an expression such as `{"$literal": name}`.
+/// Parses a constant name of a field: a string, or `{"$literal": name}` (also written `$const`).
 fn parse_name(parser: &mut Parser<'_>, operator: &str, json: &Json) -> Result<ExpressionNode> {
     let node = parser.node(json)?;
     if let Json::String(name) = json

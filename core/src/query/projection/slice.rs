@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 /// A range of an array's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slice {
-    /// elements to skip; negative ones count from the end
+    /// how many elements to skip; if negative, the range begins that many elements before the end
     skip: i64,
     /// the most elements to keep
     limit: usize,
