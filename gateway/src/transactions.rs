@@ -453,8 +453,8 @@ impl Executor {
 
 /// The cursors that a reply of `killCursors` reports as closed.
 fn killed_cursors(reply: &[u8]) -> HashSet<i64> {
-    let killed = RawDocument::from_bytes(reply).and_then(|reply| Ok(reply.get_array("cursorsKilled").ok()));
-    let killed = killed.ok().flatten().into_iter().flatten();
+    let Ok(reply) = RawDocument::from_bytes(reply) else { return HashSet::new() };
+    let killed = reply.get_array("cursorsKilled").into_iter().flatten();
     killed.filter_map(|id| integer(id.ok())).collect()
 }
 
