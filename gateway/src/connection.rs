@@ -15,7 +15,7 @@ use crate::wire::Violation;
 use crate::wire::compression::{self, Compressor};
 use crate::wire::frame::{self, Frame, MAX_MESSAGE, MAX_UNKNOWN_MESSAGE, OP_COMPRESSED, OP_MSG, OP_QUERY, OP_REPLY};
 use crate::wire::message::{MORE_PREFIX, MSG_PREFIX, REPLY_PREFIX, read_msg, read_query};
-use crate::{hello, local, password, work};
+use crate::{hello, local, password, session_commands, work};
 use bson::{RawDocument, doc};
 use std::io;
 use std::net::SocketAddr;
@@ -307,15 +307,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     async fn ask(&mut self, who: &Identity, command: &Command, budget: &mut Budget) -> Outcome {
         let (gateway, stream, id) = (&self.gateway, &mut self.stream, self.id);
         tokio::select! {
-            // The command is begun, also for a client that has left already: drivers do not wait for the end of their sessions.
-            biased;
             result = gateway.executor.run(who, id, command, budget) => match result {
                 Ok(reply) => Outcome::Reply(reply),
                 Err(Error::Failure(failure)) => Outcome::Reply(failure.reply()),
                 Err(Error::LoginNeeded) => Outcome::Close,
             },
-            // The client is gone. Dropping the execution cancels the statement.
-            () = left(stream) => Outcome::Close,
+            // The client is gone. Dropping the execution cancels the statement. Sessions are ended nevertheless: drivers leave without waiting
+            // for the reply.
+            () = left(stream), if !session_commands::is_one(&command.name) => Outcome::Close,
         }
     }
 

@@ -17,10 +17,13 @@ use bson::{Binary, RawBsonRef, RawDocument, doc};
 const START: &str = "startSession";
 const KILL_ALL: &str = "killAllSessions";
 const KILL_BY_PATTERN: &str = "killAllSessionsByPattern";
-/// Those of MongoDB's stable API.
-const STABLE: &[&str] = &["refreshSessions", "endSessions"];
 /// Commands whose list names sessions.
 const OF_SESSIONS: &[&str] = &["refreshSessions", "endSessions", "killSessions"];
+
+/// True for a command about sessions.
+pub fn is_one(name: &str) -> bool {
+    OF_SESSIONS.contains(&name) || [START, KILL_ALL, KILL_BY_PATTERN].contains(&name)
+}
 
 impl Executor {
     /// Runs a command about sessions; None if it is another one.
@@ -31,7 +34,7 @@ impl Executor {
         budget: &mut Budget,
     ) -> Option<Result<Reply, Error>> {
         let (name, document) = (command.name.as_str(), command.document());
-        if !OF_SESSIONS.contains(&name) && ![START, KILL_ALL, KILL_BY_PATTERN].contains(&name) {
+        if !is_one(name) {
             return None;
         }
         if name != START
@@ -82,17 +85,8 @@ fn user_of(entry: Option<RawBsonRef<'_>>) -> Option<&str> {
 /// True if a router has nothing to check.
 fn is_plain(name: &str, command: &RawDocument, role: &str) -> bool {
     // Drivers add a read preference to any command.
-    let is_known = |field: &str, value: RawBsonRef<'_>| match field {
-        "apiVersion" => value.as_str() == Some("1"),
-        "apiStrict" | "apiDeprecationErrors" => {
-            matches!(value, RawBsonRef::Boolean(_))
-                && command.get("apiVersion").is_ok_and(|version| version.is_some())
-                && STABLE.contains(&name)
-        }
-        "comment" => true,
-        _ => field == name || field == "$readPreference",
-    };
-    if !command.iter().all(|field| field.is_ok_and(|(field, value)| is_known(field.as_str(), value))) {
+    let is_known = |field: &str| field == name || field == "$readPreference";
+    if !command.iter().all(|field| field.is_ok_and(|(field, _)| is_known(field.as_str()))) {
         return false;
     }
     let has_fields = |entry: Option<RawBsonRef<'_>>, count: usize| {

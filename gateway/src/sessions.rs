@@ -239,7 +239,8 @@ impl Sessions {
     /// Running transactions whose time is over.
     pub fn overdue(&self) -> Vec<Arc<Transaction>> {
         let now = Instant::now();
-        self.lock().running.iter().filter(|transaction| transaction.is_overdue(now)).cloned().collect()
+        let must_end = |transaction: &&Arc<Transaction>| transaction.is_overdue(now) && !transaction.is_killed();
+        self.lock().running.iter().filter(must_end).cloned().collect()
     }
 
     /// Forgets sessions that were not used for long.

@@ -423,12 +423,8 @@ impl Executor {
     /// leaves.
     pub fn kill(&self, transaction: Arc<Transaction>) -> JoinHandle<()> {
         let (sessions, cursors) = (self.sessions.clone(), self.cursors.clone());
-        let is_known = transaction.is_killed();
         transaction.kill();
         tokio::spawn(async move {
-            if is_known {
-                return;
-            }
             let phase = transaction.phase.clone().lock_owned().await;
             if matches!(*phase, Phase::Active(_)) {
                 Locked { transaction, phase, sessions, cursors, keep: false }.abort().await;

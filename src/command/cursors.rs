@@ -126,7 +126,7 @@ fn begin(
         cursor.close()?;
     } else {
         if cursor.portal.is_some() && !in_transaction_block() {
-            cursor::hold_in_little_memory();
+            cursor::limit_held_memory();
         }
         CURSORS.with_borrow_mut(|cursors| cursors.insert(id, cursor));
     }

@@ -69,7 +69,7 @@ pub fn run_bson(db: &str, command: &[u8], sole: bool) -> Result<Vec<u8>> {
     // Documents to be inserted need not become JSON first.
     let left = (bson::first_name(command) == Some(INSERT)).then_some(DOCUMENTS);
     let answer = answer(db, specification::read_bson(command, Role::Request, left), Form::Bson, sole);
-    // The gateway gives the transaction's id to its client, who may ask for the commit's result by it.
+    // The gateway tells its client the transaction's id. By this id the client may later ask whether the transaction was committed.
     if in_transaction_block() {
         wal::flush_transaction_id();
     }

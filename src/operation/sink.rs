@@ -184,11 +184,8 @@ impl<'p> Merge<'p> {
     ) -> Result<Self> {
         let key = document_key(collection);
         let on = merging.on.clone().unwrap_or_else(|| key.clone());
-        let collator = environment.collator().map(AsRef::as_ref);
-        check_unique(collection, &on, collator)?;
+        let allows_null = check_unique(collection, &on, environment.collator().map(AsRef::as_ref))?;
         let by_document_key = same(&on, &key);
-        let is_full = |index: &Index| !index.sparse;
-        let allows_null = !by_document_key && collection.is_some_and(|it| has_unique_index(it, &on, collator, is_full));
         // Shard key and `_id` are compared bytewise, without a collation.
         let collator = environment.collator().filter(|_| !by_document_key).cloned();
         let collation = collator.as_deref().map(Collator::definition);
@@ -223,11 +220,14 @@ impl<'p> Merge<'p> {
             }
             self.write(items)?;
             // If another client has dropped the unique index, documents may have been inserted that match existing ones: an error.
-            check_unique(
+            let allows_null = check_unique(
                 cache::find(&self.target)?.as_deref(),
                 &self.on,
                 self.environment.collator().map(AsRef::as_ref),
             )?;
+            if self.allows_null && !allows_null {
+                return Err(not_unique());
+            }
             fault::point("merge.written")?;
         }
     }
@@ -392,39 +392,40 @@ fn conflict(error: Error) -> Error {
     }
 }
 
-/// Fails with `Location51183` if two documents of the collection may have equal values at all of these paths.
-fn check_unique(collection: Option<&Collection>, on: &[String], collator: Option<&Collator>) -> Result<()> {
-    if same(on, &document_key(collection)) || collection.is_some_and(|collection| is_unique(collection, on, collator)) {
-        return Ok(());
-    }
-    let message = "Cannot find index to verify that join fields will be unique";
-    Err(Error::new(Kind::Location(51183), message).with_hint(
+fn not_unique() -> Error {
+    Error::new(Kind::Location(51183), "Cannot find index to verify that join fields will be unique").with_hint(
         "'on' must be the fields of a unique index that is not partial, has the statement's collation, and holds the \
          shard key.",
-    ))
+    )
 }
 
-/// True if no two documents of the collection have equal values at all of these paths.
-fn is_unique(collection: &Collection, on: &[String], collator: Option<&Collator>) -> bool {
-    let key: Vec<String> = collection.key.fields.iter().map(|(path, _)| path.clone()).collect();
-    if collection.unique && collator.is_none() && same(on, &key) {
-        return true;
+/// Fails with `Location51183` if two documents of the collection may have equal values at all of these paths. True if at most one document has no
+/// value, or null, at all of them.
+fn check_unique(collection: Option<&Collection>, on: &[String], collator: Option<&Collator>) -> Result<bool> {
+    if same(on, &document_key(collection)) {
+        return Ok(false);
     }
-    has_unique_index(collection, on, collator, |_| true)
+    if let Some(collection) = collection {
+        let key: Vec<String> = collection.key.fields.iter().map(|(path, _)| path.clone()).collect();
+        let mut indexes = unique_indexes(collection, &key, on, collator).peekable();
+        let is_unique_key = collection.unique && collator.is_none() && same(on, &key);
+        if is_unique_key || indexes.peek().is_some() {
+            return Ok(indexes.any(|index| !index.sparse));
+        }
+    }
+    Err(not_unique())
 }
 
-/// True if a unique index of all documents, that `is_wanted` takes, has exactly these paths.
-fn has_unique_index(
-    collection: &Collection,
+/// The unique indexes of exactly these paths that are not partial. `key`: the paths of the shard key.
+fn unique_indexes<'c>(
+    collection: &'c Collection,
+    key: &[String],
     on: &[String],
     collator: Option<&Collator>,
-    is_wanted: impl Fn(&Index) -> bool,
-) -> bool {
-    let key: Vec<String> = collection.key.fields.iter().map(|(path, _)| path.clone()).collect();
-    collection.indexes.iter().any(|index| {
+) -> impl Iterator<Item = &'c Index> {
+    collection.indexes.iter().filter(move |index| {
         let fields: Vec<String> = index.fields().iter().map(|(path, _)| path.clone()).collect();
         index.unique
-            && is_wanted(index)
             && index.partial_filter().is_none()
             && index.keys.wildcard.is_none()
             && index.collation().map(|own| own.definition()) == collator.map(Collator::definition)

@@ -55,9 +55,9 @@ impl Answered<'_> {
 
 /// How a change ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ending {
+pub(super) enum Ending {
     Completed,
-    /// It is not decided, so the copy is not needed.
+    /// It is not decided, so the copy is not needed; or it has ended already, or this server has begun it.
     Aborted,
     /// It is aborted, but the copy may have the only documents: an administrator says that it is not decided, which the shards do not show, or a
     /// donor is lost. The tables of the copy stay, as orphaned relations.
@@ -138,19 +138,18 @@ fn end_parts(row: &Resharding, evidence: &Evidence, commits: bool, also_others: 
     Ok(true)
 }
 
-/// Completes a change in the catalog if it is decided. False, and nothing is changed, if it is not, or is not running, or this server has begun
-/// it. Runs in the caller's transaction, whose session holds the coordinator's lock. The shards `lost` are being removed, and are not asked.
+/// Completes a change in the catalog if it is decided; else the caller aborts it there. Runs in the caller's transaction, whose session holds the coordinator's lock. The shards `lost` are being removed, and are not asked.
 /// Shards that lack their parts of the copy are behind the catalog then. Chunks that have moved since are at other shards than in the catalog
 /// until the caller has called [`follow`](crate::migration::follow).
 ///
 /// # Errors
 /// `HostUnreachable` if a shard does not answer; `OperationFailed` for what an administrator must confirm; `ReshardCollectionAborted` if the
 /// change was aborted meanwhile; those of [`change::lock`].
-pub(super) fn complete(row: &Resharding, lost: &[ShardId], answered: Answered<'_>) -> Result<bool> {
+pub(super) fn complete(row: &Resharding, lost: &[ShardId], answered: Answered<'_>) -> Result<Ending> {
     if row.state != State::Running || row.is_of_this_server()? {
-        return Ok(false);
+        return Ok(Ending::Aborted);
     }
-    let Some(mut evidence) = gather(row, lost)? else { return Ok(false) };
+    let Some(mut evidence) = gather(row, lost)? else { return Ok(Ending::Aborted) };
     evidence.require_answers(row)?;
     let ending = ending(row, &evidence, lost, answered)?;
     let completes = ending == Ending::Completed;
@@ -159,23 +158,18 @@ pub(super) fn complete(row: &Resharding, lost: &[ShardId], answered: Answered<'_
         if !may_end_parts(ending, lost)
             || !end_parts(row, &evidence, completes, completes || answered.completes().is_some(), why)?
         {
-            return evidence.require_ended().map(|()| false);
+            return evidence.require_ended().map(|()| Ending::Aborted);
         }
-        let Some(now) = gather(row, lost)? else { return Ok(false) };
+        let Some(now) = gather(row, lost)? else { return Ok(Ending::Aborted) };
         now.require_answers(row)?;
         now.require_ended()?;
         evidence = now;
     }
     if ending == Ending::Denied {
         layout::forget_copy(row.copy_id, &row.copy, false)?;
-        change::log(
-            &format!("{}.denied", row.command),
-            Some(&row.namespace),
-            &json!({"resharding": row.id, "kept": row.copy_id}),
-        )?;
     }
     if !completes {
-        return Ok(false);
+        return Ok(ending);
     }
     change::lock(&row.namespace)?;
     let mut absent: Vec<ShardId> = evidence.without_copy.iter().map(|shard| shard.id).collect();
@@ -194,7 +188,7 @@ pub(super) fn complete(row: &Resharding, lost: &[ShardId], answered: Answered<'_
     }
     let details = json!({"resharding": row.id, "decidedBy": "a former router"});
     change::log(&format!("{}.end", row.command), Some(&row.namespace), &details)?;
-    Ok(true)
+    Ok(Ending::Completed)
 }
 
 /// Without a lost shard, the parts that need no administrator are ended by [`end_prepared`].
@@ -202,19 +196,18 @@ fn may_end_parts(ending: Ending, lost: &[ShardId]) -> bool {
     ending != Ending::Aborted || !lost.is_empty()
 }
 
-/// Finds out whether [`complete`] would be refused, without a change of data anywhere: the question, if it is not answered; an error if a shard does
-/// not answer, or a prepared transaction cannot be ended now. True if it would complete the change.
-pub(super) fn check(row: &Resharding, lost: &[ShardId], answered: Answered<'_>) -> Result<bool> {
-    let Some(evidence) = gather(row, lost)? else { return Ok(false) };
+/// Finds out how [`complete`] would end a change, without a change of data anywhere: returns the question, if it is not answered; an error if a shard
+/// does not answer, or a prepared transaction cannot be ended now.
+pub(super) fn check(row: &Resharding, lost: &[ShardId], answered: Answered<'_>) -> Result<Ending> {
+    let Some(evidence) = gather(row, lost)? else { return Ok(Ending::Aborted) };
     evidence.require_answers(row)?;
     let ending = ending(row, &evidence, lost, answered)?;
     let completes = ending == Ending::Completed;
-    if may_end_parts(ending, lost)
-        && find_parts(row, &evidence, completes, completes || answered.completes().is_some())?.is_some()
-    {
-        return Ok(completes);
+    let also_others = completes || answered.completes().is_some();
+    if !may_end_parts(ending, lost) || find_parts(row, &evidence, completes, also_others)?.is_none() {
+        evidence.require_ended()?;
     }
-    evidence.require_ended().map(|()| completes)
+    Ok(ending)
 }
 
 /// Decides how a change ends; an error if that is a question to an administrator which is not answered.

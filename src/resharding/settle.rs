@@ -3,7 +3,7 @@
 //! The holder of the coordinator's lock may repeat every step: `core::cluster::resharding::next_action` returns the next one.
 
 use super::evidence;
-use super::restored::{self, Answered};
+use super::restored::{self, Answered, Ending};
 use crate::catalog::cluster::identity::cluster_id;
 use crate::catalog::collections::layout;
 use crate::catalog::{cache, change};
@@ -60,7 +60,7 @@ pub(super) fn settle(id: i64) -> Result<()> {
         match next_action(row.state) {
             Action::Abort => {
                 transaction::run(|| restored::end_prepared(&row))?;
-                if transaction::run(|| complete_or_abort(&row, &[], Answered::Nothing))?
+                if transaction::run(|| complete_or_abort(&row, &[], Answered::Nothing))? == Ending::Completed
                     && let Err(error) = follow::follow(&row.namespace)
                 {
                     // The shards stay ahead of the catalog, as after other lost moves, until an administrator adopts
@@ -78,16 +78,22 @@ pub(super) fn settle(id: i64) -> Result<()> {
     }
 }
 
-/// Completes a change that shards show to be decided, or else aborts it, in the catalog. True if it is completed.
-fn complete_or_abort(row: &Resharding, lost: &[ShardId], answered: Answered<'_>) -> Result<bool> {
-    if restored::complete(row, lost, answered)? {
-        return Ok(true);
-    }
-    resharding::set_error(row.id, "the process that copied the collection ended unexpectedly")?;
+/// Completes a change that shards show to be decided, or else aborts it, in the catalog.
+fn complete_or_abort(row: &Resharding, lost: &[ShardId], answered: Answered<'_>) -> Result<Ending> {
+    let ending = restored::complete(row, lost, answered)?;
+    let why = match ending {
+        Ending::Completed => return Ok(ending),
+        Ending::Aborted => "the process that copied the collection ended unexpectedly",
+        Ending::Denied => {
+            "it was aborted, although the former router may have decided it, or a shard with documents is lost; the copy's tables are orphaned \
+             relations"
+        }
+    };
+    resharding::set_error(row.id, why)?;
     // The new revision lets statements that have waited for the decision continue.
     change::touch(row.collection)?;
     resharding::advance(row.id, State::Running, State::Aborted)?;
-    Ok(false)
+    Ok(ending)
 }
 
 /// How an administrator decides what the shards leave open of changes of layout: true completes, false aborts.
@@ -119,8 +125,8 @@ pub fn end_without(lost: &[ShardId], answer: Option<&Answer>) -> Result<()> {
             row.namespace
         );
         match (restored::check(&row, lost, answered(answer, &row)), &mut questions) {
-            (Ok(true), _) => completed.push(row),
-            (Ok(false), _) => aborted.push(row),
+            (Ok(Ending::Completed), _) => completed.push(row),
+            (Ok(_), _) => aborted.push(row),
             (Err(error), None) => questions = Some(error),
             (Err(error), Some(first)) => first.message = format!("{}; {}", first.message, error.message),
         }
@@ -129,9 +135,17 @@ pub fn end_without(lost: &[ShardId], answer: Option<&Answer>) -> Result<()> {
     questions.map_or(Ok(()), Err)?;
     // Those that are aborted come last: the tables of their copies become orphaned relations, which make other changes doubtful.
     for row in completed.into_iter().chain(aborted) {
-        if complete_or_abort(&row, lost, answered(answer, &row))? {
+        let ending = complete_or_abort(&row, lost, answered(answer, &row))?;
+        if ending == Ending::Completed {
             follow_shards(&row, lost)?;
         }
+        // The shards may show the opposite of the answer, or show it after an earlier call was interrupted.
+        let became = match ending {
+            Ending::Completed => "completed",
+            Ending::Aborted => "aborted",
+            Ending::Denied => "aborted, and the tables of its copy are kept as orphaned relations",
+        };
+        pgrx::notice!("{} of {} is {became}", row.command, row.namespace);
     }
     Ok(())
 }
@@ -205,9 +219,9 @@ pub fn confirm(id: i64) -> Result<()> {
         row.namespace
     );
     let asked = resharding::error(id)?.unwrap_or_default();
-    let is_completed = restored::complete(&row, &[], Answered::Question(&asked, true))?;
+    let ending = restored::complete(&row, &[], Answered::Question(&asked, true))?;
     ensure!(
-        is_completed,
+        ending == Ending::Completed,
         Kind::IllegalOperation,
         "no shard shows that {} of {} is decided: it is aborted in a moment",
         row.command,
@@ -228,7 +242,7 @@ pub(super) fn settle_or_deny(id: i64) -> Result<()> {
         if row.state != State::Running {
             return Err(refused);
         }
-        if complete_or_abort(&row, &[], Answered::Question(&asked, false))? {
+        if complete_or_abort(&row, &[], Answered::Question(&asked, false))? == Ending::Completed {
             follow_shards(&row, &[])?;
         }
         Ok(())

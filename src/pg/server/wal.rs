@@ -27,8 +27,8 @@ thread_local! {
     static FLUSHED: Cell<pg_sys::TransactionId> = const { Cell::new(pg_sys::InvalidTransactionId) };
 }
 
-/// Flushes what the current transaction has written, once it has an id. After a crash PostgreSQL gives ids again of which it finds no record, so
-/// only then the id means this transaction for ever.
+/// Flushes the records of the current transaction, if it has an id that has not been flushed. After a crash, PostgreSQL assigns an id again if the
+/// write-ahead log on disk has no record with it. Once a record is on disk, no other transaction gets this id.
 pub fn flush_transaction_id() {
     // SAFETY: inside a transaction; the position is one that this backend has written up to, or zero.
     unsafe {

@@ -18,6 +18,7 @@ use crate::pg::error::Result;
 use crate::pg::security::pinned::Pinned;
 use crate::pg::spi::instrumentation::{executed_plan, instrumented};
 use crate::pg::spi::{Connection, SpiRow, bind, failed, plan, rows};
+use crate::pg::transaction::setting::set_local;
 use docshard_core::error::sqlstate;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::sql::param::Param;
@@ -57,24 +58,13 @@ fn open_portal(name: Option<&CStr>, sql: &str, params: &[Param<'_>], options: u3
     }
 }
 
-/// Limits the memory for the rest of a holdable portal's rows, which the commit stores; what exceeds it goes into a file. A session may have
+/// Limits the memory for the rows of holdable portals that the commit stores to 1 MB a portal. What exceeds it goes into a file. A session may have
 /// many such portals, whose rows may never be read.
-pub fn hold_in_little_memory() {
-    const LITTLE_KB: i32 = 1024;
-    // SAFETY: inside a transaction; PostgreSQL's own name and value of a setting that every user may set, both static strings.
-    unsafe {
-        if pg_sys::work_mem > LITTLE_KB {
-            pg_sys::set_config_option(
-                c"work_mem".as_ptr(),
-                c"1MB".as_ptr(),
-                pg_sys::GucContext::PGC_USERSET,
-                pg_sys::GucSource::PGC_S_SESSION,
-                pg_sys::GucAction::GUC_ACTION_LOCAL,
-                true,
-                0,
-                false,
-            );
-        }
+pub fn limit_held_memory() {
+    const LIMIT_KB: i32 = 1024;
+    // SAFETY: a setting of this process, which has one thread.
+    if unsafe { pg_sys::work_mem } > LIMIT_KB {
+        set_local(c"work_mem", c"1MB");
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod durability;
 pub mod epoch;
 pub mod prepared;
+pub mod setting;
 pub mod snapshot;
 pub mod subtransaction;
 pub mod top_level;

@@ -54,7 +54,7 @@ sessions = [session() for _ in range(5)]
 clients = [connect() for _ in sessions]
 for n, (raw, lsid) in enumerate(zip(clients, sessions)):
     assert raw.message(insert="things", documents=[{"_id": 10 + n}], **of(lsid, True))["ok"] == 1
-leave_with(connect(), endSessions=sessions, apiVersion="1", apiStrict=True, **{"$db": "admin"})
+leave_with(connect(), endSessions=sessions, apiVersion="1", apiStrict=True, maxTimeMS=60_000, **{"$db": "admin"})
 time.sleep(1)
 for raw, lsid in zip(clients, sessions):
     assert raw.message(commitTransaction=1, **{**of(lsid), "$db": "admin"})["code"] == 251

@@ -3,8 +3,10 @@
 //! * [`moves`]: moves that the lost router had begun or decided.
 //! * [`layouts`]: changes of a collection's layout that it had begun or decided.
 
+mod changing;
 mod layouts;
 mod moves;
+mod questions;
 
 use docshard_tests::moving::{NS, move_chunk, start_move};
 use docshard_tests::{Cluster, Fault, Node, wait_until};

@@ -5,8 +5,9 @@
 //! - [`Stepwise`] searches for a pattern without lookaround, backreferences and possessive quantifiers; the engine only finds the
 //!   groups within the match;
 //! - the engine searches for other patterns by backtracking, up to [`BACKTRACK_LIMIT`] times, and reads the text through
-//!   [`Watched`], which counts steps. The engine divides such a pattern into parts, each of which needs no backtracking. Between
-//!   two reads one part may be compared with the whole text, so the larger a pattern's parts, the shorter the text must be.
+//!   [`Watched`], which counts steps. The engine divides such a pattern into parts that it can match without
+//!   backtracking. It reads the text through [`Watched`] between two parts only, and may compare one part with the whole text in
+//!   between. So the larger a pattern's parts are, the shorter the text must be.
 //!
 //! All other searches are given up.
 //!

@@ -324,7 +324,7 @@ mod tests {
         check(r"^[\8\9]+$", "", &["89"], &["7"]);
         check(r"^[\1-\3]+$", "", &["\u{1}\u{2}\u{3}"], &["1"]);
         check(r"^\x{1F600}$", "", &["😀"], &[]);
-        // One digit is a backreference; several digits are one if at least so many groups precede them.
+        // `\1` is a backreference. `\10` is one only if at least ten groups precede it; otherwise it is an octal character code.
         check(r"^(a)\1$", "", &["aa"], &["a\u{1}"]);
         check(&format!("^{}\\10$", "(a)".repeat(10)), "", &[&"a".repeat(11)], &["aaaaaaaaaa\u{8}"]);
         check(&format!("^{}\\10$", "(a)".repeat(9)), "", &["aaaaaaaaa\u{8}"], &[&"a".repeat(10)]);
