@@ -245,6 +245,12 @@ fn joins_by_batches() {
         ("SELECT count(*) FROM outside o LEFT JOIN rows r ON r.k = o.k", 1500 * 30 + 501),
         ("SELECT count(*) FROM outside o LEFT JOIN rows r ON r.k = o.k AND r._id < 300", 1500 + 501),
         ("SELECT count(*) FROM outside o LEFT JOIN rows r ON r.k = o.k WHERE r._id IS NULL", 501),
+        ("SELECT count(coalesce(r._id, -1) + o.n) FROM outside o LEFT JOIN rows r ON r.k = o.k", 1500 * 30 + 501),
+        (
+            "SELECT count(*) FILTER (WHERE v = -2) FROM (SELECT coalesce(r._id, -2) AS v, o.n FROM outside o LEFT JOIN rows r ON r.k = o.k OFFSET 0) s",
+            501,
+        ),
+        ("SELECT count(r.k) + count(o.k) FROM outside o LEFT JOIN rows r ON r.k = o.k AND r._id < 300", 1500 + 2000),
         ("SELECT count(*) FROM outside o JOIN rows r ON o.k = r.k AND r._id = o.n", 600),
         ("SELECT count(*) FROM outside o JOIN rows r ON r._id = o.k + 1 AND o.n > 1000 AND r.x LIKE 'x%'", 999),
         ("SELECT count(*) FROM (SELECT * FROM outside WHERE n < 0) o JOIN rows r ON r.k = o.k", 0),

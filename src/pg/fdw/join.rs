@@ -227,7 +227,8 @@ unsafe extern "C-unwind" fn plan(
         let sizes = [row.len(), inner.len()];
         let wanted = (i64::from((*inner_rel).relid), number("column") as i16);
         let key = inner.iter().position(|node| var_of(*node) == Some(wanted)).unwrap_or(0);
-        rename(&mut inner, &[targets, above.as_ptr()], on.as_ptr());
+        // The targets of the plan may be missing here: PostgreSQL sets them afterwards if they are expressions.
+        rename(&mut inner, &[(*(*rel).reltarget).exprs, above.as_ptr()], on.as_ptr());
         row.extend(inner);
         let shape = Shape { outer: sizes[0], inner: sizes[1], key, keeps_outer };
 
