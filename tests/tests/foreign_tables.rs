@@ -251,6 +251,10 @@ fn joins_by_batches() {
             501,
         ),
         ("SELECT count(r.k) + count(o.k) FROM outside o LEFT JOIN rows r ON r.k = o.k AND r._id < 300", 1500 + 2000),
+        (
+            "SELECT count(*) FROM (SELECT DISTINCT r._id, o.n FROM outside o LEFT JOIN rows r ON r.k = o.k) s",
+            1500 * 30 + 501,
+        ),
         ("SELECT count(*) FROM outside o JOIN rows r ON o.k = r.k AND r._id = o.n", 600),
         ("SELECT count(*) FROM outside o JOIN rows r ON r._id = o.k + 1 AND o.n > 1000 AND r.x LIKE 'x%'", 999),
         ("SELECT count(*) FROM (SELECT * FROM outside WHERE n < 0) o JOIN rows r ON r.k = o.k", 0),
