@@ -72,6 +72,13 @@ SELECT jsonb_array_length(:'cursor'::jsonb -> 'firstBatch') AS first, :'cursor':
 SELECT :first AS first;
 SELECT jsonb_path_query_array(run('{"getMore": %s, "collection": "large"}', :'id'), '$.cursor.nextBatch[*]._id') AS rest;
 
+-- The memory for what a commit stores is limited only where the command is the whole transaction.
+DO $$DECLARE before text := current_setting('work_mem');
+BEGIN
+  PERFORM run('{"find": "c", "batchSize": 1}');
+  ASSERT current_setting('work_mem') = before, current_setting('work_mem');
+END$$;
+
 -- listCollections returns a cursor, too.
 SELECT run('{"listCollections": 1, "nameOnly": true, "filter": {"name": {"$regex": "^l"}}}');
 SELECT run('{"listCollections": 1, "nameOnly": true, "cursor": {"batchSize": 1}}') -> 'cursor' AS cursor \gset

@@ -44,8 +44,13 @@ pub fn aggregate(request: &Request<'_>) -> Result<Reply> {
         return Ok(Reply::of(explain(request, Verbosity::default())?));
     }
     let namespace = namespace(request)?;
-    let opening =
-        Opening { namespace: &namespace, batch: size(batch, FIRST_BATCH), single_batch: false, may_expire: true };
+    let opening = Opening {
+        namespace: &namespace,
+        batch: size(batch, FIRST_BATCH),
+        single_batch: false,
+        may_expire: true,
+        sole: request.sole,
+    };
     let pipeline = request.json("pipeline").to_string();
     let mut options = request.fields.as_options(table::AGGREGATE.options);
     if let Some(read_concern) = request.read_concern() {

@@ -215,7 +215,7 @@ impl Results {
         // The failures of a batch of inserts were added after its successes.
         self.documents.sort_by_key(|(index, _)| *index);
         let documents = self.documents.into_iter().map(|(_, document)| document).collect();
-        let opening = Opening { namespace: CURSOR, batch, single_batch: false, may_expire: true };
+        let opening = Opening { namespace: CURSOR, batch, single_batch: false, may_expire: true, sole: false };
         let reply = cursors::open_over(&opening, documents, false)?.reply("firstBatch", CURSOR);
         Ok(reply
             .with("nErrors", integer(self.errors))

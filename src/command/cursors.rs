@@ -11,7 +11,6 @@ use crate::pg::error::{Error, Result};
 use crate::pg::security::credentials::random_bytes;
 use crate::pg::server;
 use crate::pg::spi::cursor;
-use crate::pg::transaction::subtransaction::in_transaction_block;
 use docshard_core::error::sqlstate;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::sql::param::Param;
@@ -81,6 +80,8 @@ pub struct Opening<'a> {
     /// the cursor is closed after its first batch
     pub single_batch: bool,
     pub may_expire: bool,
+    /// the call is the client's whole transaction
+    pub sole: bool,
 }
 
 /// Opens a cursor over the documents that an operation's SQL function returns. A statement in a holdable portal calls the
@@ -125,7 +126,7 @@ fn begin(
     if is_last {
         cursor.close()?;
     } else {
-        if cursor.portal.is_some() && !in_transaction_block() {
+        if cursor.portal.is_some() && opening.sole {
             cursor::limit_held_memory();
         }
         CURSORS.with_borrow_mut(|cursors| cursors.insert(id, cursor));

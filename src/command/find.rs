@@ -26,6 +26,7 @@ pub fn find(request: &Request<'_>) -> Result<Reply> {
         batch,
         single_batch: fields.flag("singleBatch"),
         may_expire: !fields.flag("noCursorTimeout"),
+        sole: request.sole,
     };
     // A portal is needed only if documents may remain after the first batch. None remain if the limit is at most the size of the batch, or
     // if there is only one batch, whose size is then the limit.
@@ -109,6 +110,12 @@ pub fn batch_size(request: &Request<'_>) -> Result<Option<u64>> {
 /// Returns documents in memory through a cursor, which may have several batches.
 pub fn listing(request: &Request<'_>, namespace: &str, documents: Vec<Document>) -> Result<Reply> {
     let batch = batch_size(request)?;
-    let opening = Opening { namespace, batch: size(batch, usize::MAX), single_batch: false, may_expire: true };
+    let opening = Opening {
+        namespace,
+        batch: size(batch, usize::MAX),
+        single_batch: false,
+        may_expire: true,
+        sole: request.sole,
+    };
     Ok(cursors::open_over(&opening, documents, false)?.reply("firstBatch", namespace))
 }

@@ -126,7 +126,7 @@ pub struct Request<'a> {
     /// the documents of an insert, as BSON; None: they are in the command's field `documents`, which otherwise is empty
     pub documents: Option<&'a [&'a [u8]]>,
     pub generic: Arguments<'a>,
-    /// the call is the client's whole transaction; only index builds use this, because other commands can still fail after their writes
+    /// the call is the client's whole transaction; builds of indexes and cursors use this, other commands can still fail after their writes
     pub sole: bool,
 }
 

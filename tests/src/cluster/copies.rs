@@ -34,6 +34,25 @@ impl Node {
         standby
     }
 
+    /// Makes each commit wait, until [`Node::forget_standbys`], for a standby that does not exist.
+    ///
+    /// # Panics
+    /// If the configuration cannot be changed.
+    pub fn hold_commits(&self) {
+        self.psql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+        self.psql("SELECT pg_reload_conf()");
+        // When the checkpointer has read this, nothing shows but a commit that waits.
+        let mut client = self.client();
+        let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).expect("its process").get(0);
+        let committing = std::thread::spawn(move || {
+            while client.batch_execute("SELECT pg_catalog.pg_logical_emit_message(true, '', '')").is_ok() {}
+        });
+        let waits = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {pid} AND wait_event = 'SyncRep'");
+        wait_until("commits wait", PATIENCE, || self.value::<i64>(&waits) == 1);
+        self.psql(&format!("SELECT pg_terminate_backend({pid})"));
+        committing.join().expect("it ends");
+    }
+
     /// Makes commits wait for no standby.
     ///
     /// # Panics

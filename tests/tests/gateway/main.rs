@@ -430,8 +430,7 @@ fn a_lost_commit_is_asked_for() {
         router.psql(&format!("SELECT docshard.enable_sharding('{database}', '{shard}')"));
         router.psql(&format!("SELECT docshard.create_collection('{database}.things')"));
         let node = if shard == "local" { router } else { &cluster.shards[0] };
-        node.psql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
-        node.psql("SELECT pg_reload_conf()");
+        node.hold_commits();
         let mut program = gateway.start_python("lost_commit.py", &["boss", PASSWORD, database]);
         let mut output = BufReader::new(program.stdout.take().unwrap());
         await_line(&mut output, "writes");
@@ -439,8 +438,7 @@ fn a_lost_commit_is_asked_for() {
             "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query !~ 'pg_stat_activity'";
         wait_until("the commit waits", PATIENCE, || node.value::<i64>(waits) > 0);
         router.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'docshard-gateway' AND state <> 'idle'");
-        node.psql("ALTER SYSTEM RESET synchronous_standby_names");
-        node.psql("SELECT pg_reload_conf()");
+        node.forget_standbys();
         await_line(&mut output, expected);
         assert!(program.wait().unwrap().success());
     }

@@ -148,16 +148,14 @@ fn a_part_that_a_session_of_the_former_server_commits_is_committed_at_all_shards
         };
         shard.psql(&format!("ALTER ROLE {role} SET track_activities = {tracks}"));
         let mut client = shard.try_client_as(&role, "postgres").expect("the role may log in");
-        shard.psql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
-        shard.psql("SELECT pg_reload_conf()");
+        shard.hold_commits();
         let committing = std::thread::spawn(move || client.batch_execute(&format!("COMMIT PREPARED '{gid}'")));
         let waiting =
             format!("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND usename = '{role}'");
         wait_until("it waits for the standby", PATIENCE, || shard.value::<i64>(&waiting) == 1);
         cluster.router.start();
         wait_until("the session is ended", PATIENCE, || committing.is_finished());
-        cluster.shards[1].psql("ALTER SYSTEM RESET synchronous_standby_names");
-        cluster.shards[1].psql("SELECT pg_reload_conf()");
+        cluster.shards[1].forget_standbys();
         drop(committing.join());
         assert_completed(&cluster);
         assert_eq!(cluster.router.value::<String>("SELECT outcome FROM docshard_catalog.resharding"), "committed");
