@@ -31,9 +31,7 @@ pub fn create(ns: &str, options: &Arguments<'_>, may_exist: bool) -> Result<Json
             let collation = collation.as_ref();
             let validation = validation::of_options(ns, given_validation(options), collation)?;
             let options = collection::Options { collation, validation: validation.as_ref() };
-            if !may_exist || !collection::exists_with(ns, options)? {
-                collection::create(ns, options)?;
-            }
+            collection::create(ns, options, may_exist)?;
         }
     }
     Ok(json!({"ok": 1}))

@@ -114,28 +114,35 @@ pub fn number_moves_from(first: i64) -> Result<()> {
     drop_guard::unguarded(|| spi::run_script(&format!("ALTER SEQUENCE {sequence} RESTART WITH {first}")))
 }
 
-/// Prevents that moves and index builds begin, or shards are added, until the transaction ends.
+/// Prevents that moves, changes of layout and index builds begin, or shards are added, until the transaction ends.
 pub fn lock_beginnings() -> Result<()> {
-    spi::run_script(
-        "LOCK TABLE docshard_catalog.migrations, docshard_catalog.index_builds, docshard_catalog.shards IN EXCLUSIVE MODE",
-    )
+    for table in [c"migrations", c"resharding", c"index_builds", c"shards"] {
+        if relation(table).is_some() {
+            let table = table.to_string_lossy();
+            spi::run_script(&format!("LOCK TABLE docshard_catalog.{table} IN EXCLUSIVE MODE"))?;
+        }
+    }
+    Ok(())
 }
 
 /// Deletes everything that makes this database part of a cluster with others, and all collections.
 pub fn clear() -> Result<()> {
     let tables = [
-        "collections",
-        "views",
-        "zone_ranges",
-        "zones",
-        "databases",
-        "grants",
-        "migrations",
-        "transactions",
-        "rotation",
+        c"collections",
+        c"views",
+        c"zone_ranges",
+        c"zones",
+        c"databases",
+        c"grants",
+        c"migrations",
+        c"resharding",
+        c"sampled_statements",
+        c"transactions",
+        c"rotation",
+        c"lost_shards",
     ];
-    for rows in tables.into_iter().chain(["shards WHERE server IS NOT NULL"]) {
-        spi::execute(&format!("DELETE FROM docshard_catalog.{rows}"), &[])?;
+    for table in tables.into_iter().filter(|table| relation(table).is_some()) {
+        spi::execute(&format!("DELETE FROM docshard_catalog.{}", table.to_string_lossy()), &[])?;
     }
-    Ok(())
+    spi::execute("DELETE FROM docshard_catalog.shards WHERE server IS NOT NULL", &[]).map(drop)
 }

@@ -130,6 +130,24 @@ fn a_name_is_of_a_view_or_of_a_collection() {
 }
 
 #[test]
+fn of_two_that_create_a_collection_at_once_one_is_refused() {
+    let cluster = cluster();
+    let mut client = cluster.router.client();
+    let with = |options: &str| format!("SELECT docshard.create_collection('test.fresh', '{options}')");
+    client.batch_execute(&format!("BEGIN; {}", with("{}"))).expect("created");
+    let second = blocked(&cluster, with(r#"{"collation": {"locale": "en", "strength": 2}}"#));
+    let same =
+        blocked(&cluster, r#"SELECT 1 / (docshard.run_command('test', '{"create": "fresh"}') ->> 'ok')::int"#.into());
+    let insert = blocked(&cluster, "SELECT docshard.insert_one('test.fresh', '{\"_id\": 1}')".into());
+    client.batch_execute("COMMIT").expect("kept");
+    let refused = second.join().expect("it ends").expect_err("there is one with other options");
+    assert_eq!(code(&refused), "42P07");
+    same.join().expect("it ends").expect("there is one with these options");
+    insert.join().expect("it ends").expect("there is one");
+    assert_eq!(count(&mut client, "fresh"), 1);
+}
+
+#[test]
 fn views_that_are_defined_at_once_form_no_cycle() {
     let cluster = cluster();
     let mut client = cluster.router.client();

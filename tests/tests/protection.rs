@@ -1,6 +1,6 @@
 //! Objects that a cluster needs cannot be dropped by mistake; and how a cluster is dismantled on purpose.
 
-use docshard_tests::{Cluster, Node, wait_until};
+use docshard_tests::{Cluster, Fault, Node, wait_until};
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -176,6 +176,30 @@ fn a_cluster_is_dismantled_once() {
     let refused = refused.into_iter().find_map(Result::err).expect("the other one");
     assert!(format!("{refused:?}").contains("another session has just dismantled this cluster"), "{refused:?}");
     assert_eq!((left(&cluster.shards[0]), left(&cluster.shards[1])), (0, 0));
+}
+
+/// A running change of layout prevents it; of those that have ended, nothing is left.
+#[test]
+fn a_cluster_is_not_dismantled_while_a_layout_changes() {
+    let cluster = Cluster::spread("test.c");
+    fill(&cluster);
+    let router = &cluster.router;
+    let dismantle =
+        format!("SELECT docshard.dismantle('{}')", router.value::<String>("SELECT docshard.dismantle() ->> 'confirm'"));
+    router.arm("reshard.caught_up", Fault::Pause);
+    std::thread::scope(|scope| {
+        let change = "SELECT docshard.unshard_collection('test.c', 'shard1')";
+        let changing = scope.spawn(|| router.client().batch_execute(change));
+        router.await_fault("reshard.caught_up");
+        let (code, message) = refusal(router, "postgres", &dismantle);
+        assert_eq!(code, "55006", "{message}");
+        assert!(message.contains("docshard.abort_reshard_collection('test.c')"), "{message}");
+        router.release("reshard.caught_up");
+        changing.join().expect("it ends").expect("it is not disturbed");
+    });
+    assert_eq!(counted(&cluster), 300);
+    router.psql(&dismantle);
+    assert_eq!(router.value::<i64>("SELECT count(*) FROM docshard_catalog.resharding"), 0);
 }
 
 /// A database that could not be added is no shard, and the applications' roles have no rights there.

@@ -176,7 +176,7 @@ fn restore_lock_timeout(value: &str) -> Result<()> {
     spi::query("SELECT pg_catalog.set_config('lock_timeout', $1, true)", &[Param::Text(value)]).map(drop)
 }
 
-/// Refuses to continue while a move or an index build runs, and blocks new ones.
+/// Refuses to continue while a move, a change of layout or an index build runs, and blocks new ones.
 fn stop_moves() -> Result<()> {
     store::lock_beginnings()?;
     if let Some(migration) = store::migrations::unfinished()?.iter().find(|m| !lock::is_free(Tag::Coordinator(m.id))) {
@@ -184,7 +184,20 @@ fn stop_moves() -> Result<()> {
             Kind::ConflictingOperationInProgress,
             "a chunk is being moved (migration {})", migration.id
         )
-        .with_hint("docshard.stop_balancer() waits until no chunk is being moved."));
+        .with_hint(format!(
+            "docshard.stop_balancer() ends a move of the balancer, and docshard.abort_migration({}) any move.",
+            migration.id
+        )));
+    }
+    if let Some(change) = store::resharding::unfinished()?.iter().find(|c| !lock::is_free(Tag::Coordinator(c.id))) {
+        return Err(error!(
+            Kind::ReshardCollectionInProgress,
+            "{} is in progress for {}", change.command, change.namespace
+        )
+        .with_hint(format!(
+            "End it with docshard.abort_reshard_collection({}); then run it again.",
+            quote_literal(&change.namespace)
+        )));
     }
     if let Some(build) = store::index_builds::all()?.iter().find(|build| !lock::is_free(Tag::Builder(build.id))) {
         let message = format!("the index {} is being built", build.name);

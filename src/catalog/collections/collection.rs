@@ -33,16 +33,24 @@ pub struct Options<'a> {
     pub validation: Option<&'a Validation>,
 }
 
-/// Creates an unsharded collection on its database's primary shard.
+/// Creates an unsharded collection on its database's primary shard. `may_exist`: one that exists with exactly these options is no error.
 /// Errors: `NamespaceExists`; those of [`namespace::split`], [`check_may_change`] and [`databases::ensure`]; the shards' errors.
-pub fn create(name: &str, options: Options<'_>) -> Result<()> {
+pub fn create(name: &str, options: Options<'_>, may_exist: bool) -> Result<()> {
     namespace::split(name)?;
-    views::check_free(name)?;
-    create_unsharded(name, options)
+    loop {
+        if may_exist && exists_with(name, options)? {
+            return Ok(());
+        }
+        views::check_free(name)?;
+        // Another session may create it meanwhile, with other options.
+        if create_unsharded(name, options)? {
+            return Ok(());
+        }
+    }
 }
 
 /// True if there is a collection of this name with exactly these options.
-pub fn exists_with(name: &str, options: Options<'_>) -> Result<bool> {
+fn exists_with(name: &str, options: Options<'_>) -> Result<bool> {
     let Some(collection) = cache::find(name)? else { return Ok(false) };
     let has_collation = collection.collation.as_ref().map(|collator| collator.definition())
         == options.collation.map(Collator::definition);
@@ -65,21 +73,23 @@ pub fn check_may_create_implicitly(name: &str) -> Result<()> {
 /// Errors: `Unauthorized`; `CommandNotSupportedOnView` if there is a view of that name; those of [`create`], except `NamespaceExists`.
 pub fn create_implicitly(name: &str) -> Result<Rc<Collection>> {
     check_may_create_implicitly(name)?;
+    // If another session has just created it, that collection is used.
     create_unsharded(name, Options::default())?;
     cache::get(name)
 }
 
-fn create_unsharded(name: &str, options: Options<'_>) -> Result<()> {
+/// False if there is a collection of that name.
+fn create_unsharded(name: &str, options: Options<'_>) -> Result<bool> {
     check_may_change()?;
     let (database, _) = namespace::split(name)?;
     let primary = databases::ensure(database, None)?;
     let pattern = KeyPattern::unsharded();
-    // If another session has just created it, that collection is used.
-    let Some(id) = insert_row(name, database, None, options)? else { return Ok(()) };
+    let Some(id) = insert_row(name, database, None, options)? else { return Ok(false) };
     let chunk = Chunk { min: pattern.min_bound(), max: pattern.max_bound(), shard: primary };
     lay_out(id, name, &pattern, &[chunk], options.validation)?;
     change::log("createCollection", Some(name), &json!({"primary": cache::shard(primary)?.name}))?;
-    change::touch(id)
+    change::touch(id)?;
+    Ok(true)
 }
 
 /// Inserts the collection's row; None if the collection exists already.
