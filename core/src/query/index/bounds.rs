@@ -85,7 +85,7 @@ fn corner(name: &str, json: Option<&Json>) -> Result<Option<Corner>> {
 
 /// True if the comparison of the value depends on the collation.
 fn has_strings(value: &Value) -> bool {
-    matches!(value, Value::String(_) | Value::Object(_) | Value::Array(_))
+    matches!(value, Value::String(_) | Value::Symbol(_) | Value::Object(_) | Value::Array(_))
 }
 
 /// A range of an index's keys, with the encodings of the fields at each end.
