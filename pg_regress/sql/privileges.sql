@@ -153,6 +153,31 @@ SET ROLE regress_other;
 SELECT priv_count();
 SELECT docshard.count_documents('priv2.b');
 \echo :LAST_ERROR_SQLSTATE
+SELECT docshard.run_command('priv2', '{"ping": 1}') - 'hint' AS answer;
+SELECT * FROM docshard.list_shards();
+-- No function tells such a role about a schema that it need not know.
+DO $$
+DECLARE called text;
+BEGIN
+    FOR called IN
+        SELECT format('SELECT docshard.%I(%s)', p.proname, (
+               SELECT string_agg(CASE WHEN t IN ('text'::regtype, 'varchar'::regtype) THEN $v$'priv2.b'$v$ WHEN t = 'bool'::regtype THEN 'false'
+                                      WHEN t IN ('int4'::regtype, 'int8'::regtype) THEN '1' ELSE $v$'{}'$v$ END || '::' || format_type(t, NULL), ', ' ORDER BY o)
+                 FROM unnest(p.proargtypes) WITH ORDINALITY AS a (t, o)))
+          FROM pg_proc p WHERE p.pronamespace = 'docshard'::regnamespace AND has_function_privilege(p.oid, 'EXECUTE')
+        UNION ALL
+        SELECT format('SELECT * FROM docshard.%I', c.relname) FROM pg_class c WHERE c.relnamespace = 'docshard'::regnamespace AND c.relkind = 'v' AND has_table_privilege(c.oid, 'SELECT')
+        ORDER BY 1
+    LOOP
+        BEGIN
+            EXECUTE called;
+        EXCEPTION WHEN OTHERS THEN
+            IF SQLERRM ~ 'docshard_(catalog|data)' THEN
+                RAISE NOTICE '%: %', called, SQLERRM;
+            END IF;
+        END;
+    END LOOP;
+END $$;
 RESET ROLE;
 REVOKE USAGE ON SCHEMA docshard FROM regress_other;
 DROP FUNCTION priv_count;

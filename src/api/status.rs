@@ -15,7 +15,6 @@ use crate::pg::datum::nulls::NoNulls;
 use crate::pg::error::{Raise as _, Result};
 use crate::shard::health;
 use crate::status::{self, health::Health, load::LoadRow};
-use crate::store;
 use docshard_core::error::{Kind, error};
 use docshard_core::query::specification;
 use docshard_core::routing::names;
@@ -231,7 +230,7 @@ fn list_shards() -> TableIterator<
         name!(databases, i64),
     ),
 > {
-    let shards = run(store::shards::listed);
+    let shards = run(inspect::shards);
     let rows = shards.into_iter().map(|shard| {
         let state = if shard.draining { "draining" } else { "active" };
         (shard.name, shard.server, state.to_owned(), shard.max_size_mb, shard.chunks, shard.databases)

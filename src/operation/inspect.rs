@@ -10,6 +10,7 @@ use crate::router;
 use crate::router::reads::index_stats;
 pub use crate::router::reads::index_stats::IndexStats;
 use crate::router::source::Source;
+use crate::store::{self, shards::ListedShard};
 use docshard_core::error::{Kind, error};
 use serde_json::{Value as Json, json};
 
@@ -55,6 +56,12 @@ pub fn indexes(ns: &str) -> Result<Vec<ListedIndex>> {
         (name, keys, unique, hidden, index.expire_after_s, sparse, partial, collation, projection)
     }));
     Ok(rows)
+}
+
+/// The shards, in the order of their numbers.
+pub fn shards() -> Result<Vec<ListedShard>> {
+    check_router()?;
+    store::shards::listed()
 }
 
 pub fn index_stats(ns: &str) -> Result<Vec<IndexStats>> {

@@ -76,8 +76,9 @@ pub fn cluster_id() -> Result<i64> {
 }
 
 /// Refuses administration on a node that is a shard of another router.
-/// Errors: `IllegalOperation`.
+/// Errors: `IllegalOperation`; `Unauthorized` for a role to which nothing was granted.
 pub fn check_router() -> Result<()> {
+    cache::require_access()?;
     let own = cluster_id()?;
     match here::node()?.filter(|node| node.cluster_id != own) {
         None => Ok(()),

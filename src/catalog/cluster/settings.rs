@@ -1,6 +1,6 @@
 //! The cluster's settings: one table of names, defaults and bounds. The catalog stores only values that differ from the default.
 
-use crate::catalog::change;
+use crate::catalog::{cache, change};
 use crate::pg::error::Result;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::store::settings as store;
@@ -146,7 +146,9 @@ pub const SETTINGS: &[Setting] = &[
 ];
 
 /// The current value of every setting, in the order of [`SETTINGS`].
+/// Errors: `Unauthorized` for a role to which nothing was granted.
 pub fn all() -> Result<Vec<(&'static Setting, String)>> {
+    cache::require_access()?;
     SETTINGS.iter().map(|setting| Ok((setting, get(setting.name)?))).collect()
 }
 
