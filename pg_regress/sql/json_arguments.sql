@@ -45,6 +45,8 @@ SELECT docshard.create_index('args.c', '{"b": 1, "a": 1}'::jsonb);
 SELECT docshard.create_indexes('args.c', '[{"key": {"b": 1, "a": 1}}]'::jsonb);
 SELECT docshard.shard_collection('args.s', '{"b": 1, "a": 1}'::jsonb);
 SELECT docshard.run_command('args', '{"find": "c", "sort": {"b": 1, "a": 1}}'::jsonb);
+SELECT docshard.run_command('args', '{"dropIndexes": "c", "index": {"b": 1, "a": 1}}'::jsonb);
+SELECT docshard.run_command('args', '{"collMod": "c", "index": {"keyPattern": {"b": 1, "a": 1}, "hidden": true}}'::jsonb);
 
 -- An order may be an array of pairs.
 SELECT docshard.find('args.c', '{"_id": {"$lt": 5}}', '{"sort": [["a", -1], ["b", 1]], "projection": {"a": 1, "b": 1}}'::jsonb);
@@ -64,6 +66,9 @@ SELECT docshard.find('args.c', '{"b": 1}', '{"hint": [["b", 1], ["a", -1]], "pro
 SELECT docshard.shard_collection('args.s', '[["z", 1], ["a", 1]]'::jsonb) -> 'ok' AS ok;
 SELECT namespace, key FROM docshard.collections WHERE namespace = 'args.s';
 SELECT name, keys FROM docshard.list_indexes('args.c');
+SELECT docshard.run_command('args', '{"collMod": "c", "index": {"keyPattern": [["b", 1], ["a", -1]], "hidden": true}}'::jsonb);
+SELECT docshard.run_command('args', '{"collMod": "c", "index": {"name": "pairs", "hidden": false}}'::jsonb);
+SELECT docshard.run_command('args', '{"dropIndexes": "c", "index": [["b", 1], ["a", -1]]}'::jsonb);
 
 -- The name of a command is found, wherever jsonb has put it.
 SELECT docshard.run_command('args', '{"aggregate": "c", "pipeline": [{"$count": "n"}], "cursor": {}}'::jsonb) -> 'cursor' -> 'firstBatch' AS batch;

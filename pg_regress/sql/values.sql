@@ -24,6 +24,9 @@ SELECT v, docshard.to_numeric(v::jsonb) FROM (VALUES ('1'), ('1.5'), ('1e3'), ('
 SELECT docshard.to_numeric('"1"');
 SELECT docshard.to_numeric('{"a": 1}');
 SELECT docshard.to_timestamptz('"2026-07-01"');
+SELECT docshard.to_timestamptz('{"$date": "2026-07-01"}'), docshard.to_timestamptz('{"$date": {"$numberLong": "0"}}'), docshard.to_numeric('{"$numberLong": "5"}'),
+       docshard.to_numeric('{"$numberDouble": "0.5"}'), docshard.to_numeric('{"$numberInt": "7"}');
+SELECT docshard.to_timestamptz('{"$date": "nonsense"}');
 SELECT docshard.to_timestamptz('{"$date": {"$numberLong": "9223372036854775807"}}');
 SELECT docshard.to_timestamptz('{"$date": {"$numberLong": "-1"}}') = '1969-12-31 23:59:59.999+00' AS before;
 RESET TimeZone;
@@ -35,6 +38,8 @@ SELECT docshard.insert_many('vals.e', ARRAY['{"at": {"$date": "2026-07-01"}, "s"
 SELECT f, docshard.explain('vals.e', f::json) -> 'warnings' AS warnings FROM (VALUES ('{"at": {"$gte": "2026-07-01"}}'), ('{"at": "2026-07-01"}'), ('{"in.at": {"$lt": "2026"}, "s": "a"}'),
     ('{"at": {"$in": ["a", "b"]}}'), ('{"at": {"$gte": {"$date": "2026-07-01"}}}'), ('{"at": {"$ne": "a"}}'), ('{"at": null}'), ('{"s": "a", "mixed": "a", "none": "a", "l": "a", "no": "a"}'),
     ('{"$or": [{"at": "a"}, {"at": 1}]}'), ('{"at": {"$regex": "^2026"}}'), ('{}')) AS given (f);
+SELECT docshard.aggregate('vals.e', '[{"$match": {"at": {"$gte": "2026-07-01"}}}, {"$group": {"_id": "$s"}}]', '{"explain": true}') -> 'warnings' AS warnings;
+SELECT docshard.aggregate('vals.e', '[{"$match": {"at": {"$gte": "2026-07-01"}}}, {"$count": "n"}]', '{"explain": true}') -> 'warnings' AS warnings;
 
 -- Expired documents are deleted at once.
 SELECT docshard.insert_many('vals.t', ARRAY[jsonb_build_object('_id', 1, 'at', docshard.date(now() - interval '2 hours')), jsonb_build_object('_id', 2, 'at', docshard.date(now())), '{"_id": 3}']) -> 'insertedCount' AS n;

@@ -4,6 +4,7 @@ use super::run;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
 use docshard_core::error::{Kind, bail, error, report};
+use docshard_core::values::document::ext_json;
 use docshard_core::values::document::number::{Decimal, Number};
 use docshard_core::values::document::raw;
 use docshard_core::values::document::value::Value;
@@ -17,6 +18,14 @@ const EPOCH_MS: i64 = 946_684_800_000;
 /// The document of a value of an extended type.
 fn document(value: Value) -> Result<RawJsonb> {
     Ok(RawJsonb::from_bytes(&write::document(&Part::Owned(value))?))
+}
+
+/// The value, in the form in which documents store it or in another form of Extended JSON, as literals have it.
+fn of_any_form(value: &RawJsonb) -> Result<Value> {
+    match Value::from_raw(raw::root(value.bytes())) {
+        object @ Value::Object(_) => ext_json::from_json(&ext_json::to_json(&object)),
+        value => Ok(value),
+    }
 }
 
 /// Milliseconds since 1970; an error for the infinite timestamps.
@@ -57,7 +66,7 @@ fn decimal(number: AnyNumeric) -> RawJsonb {
 #[pg_extern(immutable, parallel_safe, strict, requires = ["catalog"])]
 fn to_timestamptz(value: RawJsonb) -> Option<TimestampWithTimeZone> {
     run(|| {
-        let millis = match Value::from_raw(raw::root(value.bytes())) {
+        let millis = match of_any_form(&value)? {
             Value::Null => return Ok(None),
             Value::Date(millis) => millis,
             Value::ObjectId([a, b, c, d, ..]) => i64::from(i32::from_be_bytes([a, b, c, d])) * 1000,
@@ -75,7 +84,7 @@ fn to_timestamptz(value: RawJsonb) -> Option<TimestampWithTimeZone> {
 #[pg_extern(immutable, parallel_safe, strict, requires = ["catalog"])]
 fn to_numeric(value: RawJsonb) -> Option<AnyNumeric> {
     run(|| {
-        let text = match Value::from_raw(raw::root(value.bytes())) {
+        let text = match of_any_form(&value)? {
             Value::Null => return Ok(None),
             Value::Number(Number::Int(number, _)) => number.to_string(),
             Value::Number(Number::Decimal(number)) => number.to_string(),

@@ -302,7 +302,7 @@ pub const COLL_MOD_COMMAND: Fields = MODIFY_COLLECTION.options;
 /// The fields of `index`.
 pub const INDEX_CHANGE: Fields = &[&[
     may("name", String),
-    may("keyPattern", Object),
+    may("keyPattern", Order),
     may("hidden", Bool),
     may("expireAfterSeconds", Integer),
     may("unique", Bool).refused(),

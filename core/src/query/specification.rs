@@ -56,6 +56,7 @@ const FIELDS: &[(&str, Role)] = &[
     ("hint", Role::Order),
     ("key", Role::Order),
     ("index", Role::Order),
+    ("keyPattern", Role::Order),
     ("updates", Role::Request),
     ("deletes", Role::Request),
     ("indexes", Role::Request),
@@ -158,10 +159,17 @@ pub fn check_unordered(json: &Json, role: Role) -> Result<()> {
             Err(error!(Kind::BadValue, "{message}")
                 .with_hint("Pass json instead of jsonb, or an array of pairs, such as [[\"a\", 1], [\"b\", -1]]."))
         }
-        (Json::Object(fields), Role::Request) => fields
-            .iter()
-            .filter(|(name, _)| !DOCUMENTS.contains(&name.as_str()))
-            .try_for_each(|(name, value)| check_unordered(value, role_of(name))),
+        (Json::Object(fields), Role::Request) => {
+            // In dropIndexes it is the keys of an index, in collMod a change of one.
+            let of_field = |name: &str| match name {
+                "index" if fields.contains_key("collMod") => Role::Request,
+                name => role_of(name),
+            };
+            fields
+                .iter()
+                .filter(|(name, _)| !DOCUMENTS.contains(&name.as_str()))
+                .try_for_each(|(name, value)| check_unordered(value, of_field(name)))
+        }
         (Json::Object(fields), _) => fields.iter().try_for_each(|(name, value)| match name.as_str() {
             "$literal" => Ok(()),
             "$sort" => check_unordered(value, Role::Order),

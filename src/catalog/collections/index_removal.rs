@@ -10,6 +10,7 @@ use crate::pg::error::{Error, Result};
 use crate::store;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::{Kind, bail, error};
+use docshard_core::json::pairs_as_object;
 use docshard_core::query::index::IndexKeys;
 use docshard_core::routing::model::{Collection, Index};
 use serde_json::{Value as Json, json};
@@ -28,7 +29,7 @@ pub fn drop_some(ns: &str, which: &Json) -> Result<usize> {
         Json::Array(list) if list.len() == 1 && list[0] == "*" => &list[0],
         which => which,
     };
-    match which {
+    match &*pairs_as_object(which) {
         Json::String(all) if all == "*" => {
             let key = &collection.key;
             let hashed = key.hashed_field().is_some();

@@ -58,7 +58,11 @@ pub fn explain(namespace: &str, explained: &ExplainedPipeline<'_>, verbosity: Ve
         let search = session::counted_search(&collection, query)?;
         execute::unless_declined(Allowed::AllToExplain(&session::declined()), |allowed| {
             let planned = pipeline::plan(&search, options, (rest, explained.execution.may_use_disk), allowed)?;
-            explained.by_plan(&search, &planned, verbosity)
+            let mut answer = explained.by_plan(&search, &planned, verbosity)?;
+            if let Some(answer) = &mut answer {
+                statement::warn(answer, namespace, query)?;
+            }
+            Ok(answer)
         })
     })
 }

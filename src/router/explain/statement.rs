@@ -153,10 +153,7 @@ pub fn explain(namespace: &str, query: &Query, explained: Explained<'_>, verbosi
             let returned = plan.limit.map_or(returned, |limit| returned.min(limit));
             answer["executionStats"] = shown.statistics(if explained.is_find() { returned } else { 0 });
         }
-        let warnings = warnings(namespace, query)?;
-        if !warnings.is_empty() {
-            answer["warnings"] = json!(warnings);
-        }
+        warn(&mut answer, namespace, query)?;
         Ok(answer)
     })
 }
@@ -169,9 +166,9 @@ pub fn targets_of_find(namespace: &str, query: &Query, options: &FindOptions) ->
     Ok(Some(targets(&search, Explained::Read(Read::Find(options)).stage(&plan), &plan)))
 }
 
-/// Warns of fields that the filter compares with strings, if a sample of the documents has only dates there.
-fn warnings(namespace: &str, query: &Query) -> Result<Vec<String>> {
-    let Some(mut fields) = StringFields::of(&query.filter) else { return Ok(Vec::new()) };
+/// Adds warnings of fields that the filter compares with strings, if a sample of the documents has only dates there.
+pub(super) fn warn(answer: &mut Json, namespace: &str, query: &Query) -> Result<()> {
+    let Some(mut fields) = StringFields::of(&query.filter) else { return Ok(()) };
     let any = Query::all()?;
     let mut sample = find::find(namespace, &any, &FindOptions { limit: Some(SAMPLE), ..FindOptions::default() })?;
     while let Some(document) = sample.next_document()? {
@@ -184,7 +181,11 @@ fn warnings(namespace: &str, query: &Query) -> Result<Vec<String>> {
             "the filter compares {field} with a string, but in a sample of the documents it is a date: {{\"$date\": …}}"
         )
     };
-    Ok(fields.with_dates_only().map(warning).collect())
+    let warnings: Vec<_> = fields.with_dates_only().map(warning).collect();
+    if !warnings.is_empty() {
+        answer["warnings"] = json!(warnings);
+    }
+    Ok(())
 }
 
 /// Returns which shards a plan goes to, and why.

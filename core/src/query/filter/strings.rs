@@ -40,7 +40,7 @@ impl StringFields {
         for field in &mut self.0 {
             match path::resolve(document, &field.path).map(Element::of) {
                 None => {}
-                Some(Element::Date(_)) => field.dates += 1,
+                Some(value) if is_of_dates(&value) => field.dates += 1,
                 Some(_) => field.others += 1,
             }
         }
@@ -49,5 +49,17 @@ impl StringFields {
     /// The fields in which all observed values were dates, and at least one was.
     pub fn with_dates_only(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter(|field| field.dates > 0 && field.others == 0).map(|field| field.path.as_str())
+    }
+}
+
+/// True for a date, and for an array of dates only.
+fn is_of_dates(value: &Element<'_>) -> bool {
+    match value {
+        Element::Date(_) => true,
+        Element::Array(array) => {
+            let mut items = array.iter().map(Element::of).peekable();
+            items.peek().is_some() && items.all(|item| matches!(item, Element::Date(_)))
+        }
+        _ => false,
     }
 }
