@@ -159,6 +159,8 @@ fn required_service_role() -> Result<String> {
 /// `Unauthorized` if the caller is not a superuser; `IllegalOperation` for a role that has too many rights.
 pub fn accept_router(role: &str, verifier: Option<&str>) -> Result<()> {
     ensure!(server::is_superuser(), Kind::Unauthorized, "only a superuser may allow a router to use this database");
+    // Later, only their owner could drop them.
+    table::drop_leftovers()?;
     let (name, before) = (quote_ident(role), service_role()?);
     if has_role(role)? {
         refuse_powerful(role)?;

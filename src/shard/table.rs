@@ -167,7 +167,7 @@ pub fn set_validator(set: &SetValidator<'_>) -> Result<()> {
 
 /// Drops empty tables that belong to no collection. A dump of the schema alone has the collections' tables, but no rows of docshard's own
 /// tables, so its restoration leaves such tables. Does nothing if this node has a collection already.
-fn drop_leftovers() -> Result<()> {
+pub(super) fn drop_leftovers() -> Result<()> {
     // A table and its placement commit together, so one snapshot has both or none.
     let tables = "SELECT c.relname::pg_catalog.text FROM pg_catalog.pg_class c \
          WHERE c.relnamespace = 'docshard_data'::pg_catalog.regnamespace AND c.relkind = 'r' AND c.relname ~ '^c[0-9]{1,9}$' \

@@ -207,7 +207,7 @@ fn a_dump_of_the_schema_alone_leaves_nothing_behind() {
     let file = cluster.router.scratch_file("schema.sql");
     let file = file.to_str().unwrap();
     cluster.router.program("pg_dump", &["--schema-only", "-f", file]);
-    for database in ["first", "second"] {
+    for database in ["first", "second", "third"] {
         cluster.router.psql(&format!("CREATE DATABASE {database}"));
         let options = ["-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", database, "-o", "/dev/null", "-f", file];
         cluster.router.program("psql", &options);
@@ -241,6 +241,12 @@ fn a_dump_of_the_schema_alone_leaves_nothing_behind() {
     let message = error.as_db_error().map(postgres::error::DbError::message).unwrap_or_default();
     assert!(message.contains("has a table docshard_data.c2 already"), "{error:?}");
     client.batch_execute("SELECT docshard.create_collection('shop.y')").expect("the collection 3");
+    // A database that becomes a shard: there the router's role may not drop what others have restored.
+    let url = format!("postgresql://postgres@127.0.0.1:{}/third", cluster.router.port);
+    cluster.router.psql(&format!("SELECT docshard.add_shard('{url}', '{{\"name\": \"third\"}}')"));
+    let mut client = cluster.router.try_client_as("postgres", "third").unwrap();
+    let left: Option<Vec<String>> = client.query_one(tables, &[]).unwrap().get(0);
+    assert_eq!(left, None);
 }
 
 /// A shard that is restored by pg_restore has no service role that it has accepted, and no password for other shards.
