@@ -175,6 +175,36 @@ impl Drop for Impostor {
     }
 }
 
+/// A server that asks every client for SCRAM with this number of iterations, until the test ends. Returns its port at 127.0.0.1.
+///
+/// # Panics
+/// If there is no free port.
+pub fn scram_server(iterations: &'static str) -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    let port = listener.local_addr().expect("an address").port();
+    thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            thread::spawn(move || challenge(&mut client, iterations));
+        }
+    });
+    port
+}
+
+/// Answers a login with a challenge that continues the client's nonce, and waits for the client to leave.
+fn challenge(client: &mut TcpStream, iterations: &str) -> std::io::Result<()> {
+    let mut length = [0; 4];
+    client.read_exact(&mut length)?;
+    let mut startup = vec![0; (u32::from_be_bytes(length) as usize).saturating_sub(4)];
+    client.read_exact(&mut startup)?;
+    client.write_all(&message(b'R', b"\0\0\0\x0aSCRAM-SHA-256\0\0"))?;
+    let (_, first) = read(client)?;
+    let first = String::from_utf8_lossy(&first).into_owned();
+    let nonce = first.rsplit("r=").next().unwrap_or_default();
+    let challenge = format!("r={nonce}ofTheServer,s=c2FsdHNhbHRzYWx0c2Fs,i={iterations}");
+    client.write_all(&message(b'R', &[&[0, 0, 0, 11][..], challenge.as_bytes()].concat()))?;
+    std::io::copy(client, &mut std::io::sink()).map(drop)
+}
+
 /// A server that lets a client log in over TLS, and then sends TLS records without data, without end. It ends when it is dropped.
 pub struct KeyUpdates {
     /// The port on which it listens, at 127.0.0.1.

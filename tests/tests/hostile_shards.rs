@@ -1,7 +1,7 @@
 //! Servers in the place of a shard that break the protocol: messages without end, of any length, or that nobody asked for. Sessions and
 //! workers get an error, their memory is bounded, and they can be cancelled and terminated.
 
-use docshard_tests::impostor::{Attack, Change, Impostor, KeyUpdates, Row, header, message};
+use docshard_tests::impostor::{Attack, Change, Impostor, KeyUpdates, Row, header, message, scram_server};
 use docshard_tests::logins::{self, sqlstate_of};
 use docshard_tests::{Cluster, wait_until};
 use postgres::Client;
@@ -488,6 +488,23 @@ fn a_login_that_does_not_end_is_refused() {
         impostor.set(None);
         assert_eq!(client.query(&find(), &[]).expect("a find").len(), 10, "{what}");
     }
+}
+
+/// libpq would hash the password for half an hour, and would not notice any signal.
+#[test]
+fn a_server_cannot_keep_libpq_busy() {
+    let (cluster, _impostor) = cluster();
+    let port = scram_server("2147483647");
+    cluster.router.psql(&format!("ALTER SERVER docshard_shard0 OPTIONS (SET port '{port}')"));
+    let mut client = cluster.router.client();
+    client.batch_execute("SET statement_timeout = '20s'").expect("a setting");
+    let error = client.query(&find(), &[]).expect_err("a refused login");
+    let error = error.as_db_error().expect("the router's error");
+    assert_eq!(error.code().code(), "08001");
+    assert!(format!("{error:?}").contains("iterations of SCRAM"), "{error:?}");
+    // Worker and keeper connect, too: none of them may keep the server from stopping.
+    let mut cluster = cluster;
+    cluster.router.stop();
 }
 
 /// The worker, the keeper and `status()` use the same connections.

@@ -16,6 +16,7 @@ pub mod connection;
 pub mod deadlock;
 pub mod frontend;
 pub mod handshake;
+pub mod login;
 pub mod migration;
 pub mod ownership;
 pub mod prepared_name;

@@ -152,8 +152,7 @@ impl PgConn {
             self.relay = Some(LoginRelay::begin(self.socket()).ok_or("out of file descriptors")?);
         }
         let reads = self.reads;
-        let is_fed = self.relay.as_mut().is_none_or(|relay| !reads || relay.feed());
-        if is_fed { Ok(()) } else { Err("protocol violation: the server's answer to the login is too long") }
+        self.relay.as_mut().filter(|_| reads).map_or(Ok(()), LoginRelay::feed)
     }
 
     /// Takes the connection over from libpq, which has logged in.

@@ -2,8 +2,9 @@
 //!
 //! libpq reads whatever has arrived, and keeps messages of any length. So from the moment when the socket is connected until the login is
 //! complete, libpq's descriptor is one end of a socket pair. What the server sends is copied into the other end: at most [`STEP`] bytes for
-//! each call of libpq, and [`MAX_LOGIN`] bytes in total.
+//! each call of libpq, and [`MAX_LOGIN`] bytes in total. Messages that would keep libpq busy are refused: see [`LoginMessages`].
 
+use docshard_core::cluster::login::LoginMessages;
 use std::ffi::{c_int, c_void};
 use std::io::{Error, ErrorKind};
 
@@ -24,6 +25,7 @@ pub(super) struct LoginRelay {
     /// the identity of libpq's end of the pair
     end: (libc::dev_t, libc::ino_t),
     copied: usize,
+    messages: LoginMessages,
 }
 
 #[derive(Debug)]
@@ -89,7 +91,7 @@ impl LoginRelay {
                 return None;
             }
             libc::fcntl(place, libc::F_SETFD, libc::FD_CLOEXEC);
-            Some(Self { place, server, feed, end: end_identity, copied: 0 })
+            Some(Self { place, server, feed, end: end_identity, copied: 0, messages: LoginMessages::default() })
         }
     }
 
@@ -103,19 +105,27 @@ impl LoginRelay {
         identity(self.place) == Some(self.end)
     }
 
-    /// Passes what has arrived from the server on to libpq; false if the server has sent more than [`MAX_LOGIN`] bytes.
-    pub(super) fn feed(&mut self) -> bool {
+    /// Passes what has arrived from the server on to libpq, or says why the login is refused.
+    pub(super) fn feed(&mut self) -> Result<(), &'static str> {
         let mut buffer = [0; STEP];
         match receive(self.server.0, &mut buffer, 0) {
-            None => true,
+            None => Ok(()),
             Some(0) => {
                 // SAFETY: owned. A second shutdown has no effect.
                 unsafe { libc::shutdown(self.feed.0, libc::SHUT_WR) };
-                true
+                Ok(())
             }
             Some(length) => {
                 self.copied += length;
-                self.copied <= MAX_LOGIN && send(self.feed.0, &buffer[..length]).is_some()
+                if !self.messages.accept(&buffer[..length]) {
+                    return Err(
+                        "protocol violation: the server asks for too many iterations of SCRAM, or for an unknown authentication",
+                    );
+                }
+                if self.copied > MAX_LOGIN {
+                    return Err("protocol violation: the server's answer to the login is too long");
+                }
+                send(self.feed.0, &buffer[..length]).ok_or("libpq has not read the server's answer to the login")
             }
         }
     }

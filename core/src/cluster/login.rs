@@ -1,0 +1,198 @@
+//! Judges what a server that is not trusted sends while libpq logs in, before libpq reads it. Pure: the caller reads the socket.
+//!
+//! In SCRAM the server says how often the client hashes its password, and libpq hashes 2,147,483,647 times if it is told to, which takes
+//! half an hour and cannot be interrupted. So a larger number than [`MAX_ITERATIONS`] is a violation.
+//!
+//! What follows the server's consent to encryption is not judged: only libpq can decrypt it.
+
+/// The most iterations of a password's hash, which take about a second. PostgreSQL's default is 4096.
+pub const MAX_ITERATIONS: u32 = 1_000_000;
+
+/// Size of a message's header, its kind and length, in bytes.
+const HEADER: usize = 5;
+
+/// The longest message of authentication; libpq accepts 2,000 bytes or, in older versions, 30,000.
+const MAX_AUTHENTICATION: usize = 30_000;
+
+/// The type of the message `AuthenticationSASLContinue`.
+const SASL_CONTINUE: [u8; 4] = 11_u32.to_be_bytes();
+
+/// The messages of a login, as they arrive in pieces.
+#[derive(Debug, Default)]
+pub struct LoginMessages {
+    state: State,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    /// the server has sent at most refusals of encryption
+    #[default]
+    Begun,
+    /// in a message: its bytes so far
+    Header(Vec<u8>),
+    /// in a message of authentication: what has arrived of its body, and its length
+    Authentication(Vec<u8>, usize),
+    /// in another message, of which this number of bytes is to arrive
+    Other(usize),
+    /// encrypted
+    Opaque,
+}
+
+impl LoginMessages {
+    /// Takes the next bytes; false if they violate the protocol, and libpq must not read them.
+    pub fn accept(&mut self, mut bytes: &[u8]) -> bool {
+        while !bytes.is_empty() {
+            match self.step(bytes) {
+                Some(rest) => bytes = rest,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Takes some of the bytes, and returns the others; None for a violation.
+    fn step<'a>(&mut self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        match &mut self.state {
+            State::Opaque => return Some(&[]),
+            // One byte answers a request for encryption. No message begins with it, as settings and notices follow the login.
+            State::Begun => match bytes[0] {
+                b'N' => return Some(&bytes[1..]),
+                b'R' | b'E' | b'v' => self.state = State::Header(Vec::with_capacity(HEADER)),
+                _ => self.state = State::Opaque,
+            },
+            State::Header(header) => {
+                let (taken, rest) = bytes.split_at(bytes.len().min(HEADER - header.len()));
+                header.extend_from_slice(taken);
+                if let Some((kind, length)) = header.split_first().and_then(|(k, l)| Some((*k, l.try_into().ok()?))) {
+                    // The length includes itself.
+                    let length = usize::try_from(u32::from_be_bytes(length)).ok()?.checked_sub(HEADER - 1)?;
+                    self.state = match kind {
+                        b'R' if length <= MAX_AUTHENTICATION => State::Authentication(Vec::new(), length),
+                        b'R' => return None,
+                        _ => State::Other(length),
+                    };
+                }
+                return Some(rest);
+            }
+            State::Authentication(body, length) => {
+                let (taken, rest) = bytes.split_at(bytes.len().min(*length - body.len()));
+                body.extend_from_slice(taken);
+                if body.len() == *length {
+                    if !has_few_iterations(body) {
+                        return None;
+                    }
+                    self.state = State::Header(Vec::with_capacity(HEADER));
+                }
+                return Some(rest);
+            }
+            State::Other(left) => {
+                let (taken, rest) = bytes.split_at(bytes.len().min(*left));
+                *left -= taken.len();
+                if *left == 0 {
+                    self.state = State::Header(Vec::with_capacity(HEADER));
+                }
+                return Some(rest);
+            }
+        }
+        Some(bytes)
+    }
+}
+
+/// False for the body of an `AuthenticationSASLContinue` with too many iterations, or with a number that is not made of digits alone: libpq
+/// reads numbers as `strtol` does.
+fn has_few_iterations(body: &[u8]) -> bool {
+    let Some(challenge) = body.strip_prefix(&SASL_CONTINUE) else { return true };
+    let mut iterations = challenge.split(|byte| *byte == b',').filter_map(|attribute| attribute.strip_prefix(b"i="));
+    iterations.all(|digits| {
+        let number = digits.iter().all(u8::is_ascii_digit).then(|| std::str::from_utf8(digits).ok()?.parse().ok());
+        number.flatten().is_some_and(|number: u32| number <= MAX_ITERATIONS)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(body.len() + 4).unwrap();
+        [&[kind][..], &length.to_be_bytes(), body].concat()
+    }
+
+    fn challenge(iterations: &str) -> Vec<u8> {
+        let text = format!("r=abcdefSERVER,s=c2FsdA==,i={iterations}");
+        message(b'R', &[&SASL_CONTINUE[..], text.as_bytes()].concat())
+    }
+
+    fn login(iterations: &str) -> Vec<u8> {
+        let mechanisms = message(b'R', b"\0\0\0\x0aSCRAM-SHA-256\0\0");
+        let rest =
+            [message(b'R', b"\0\0\0\0"), message(b'S', b"a\0b\0"), message(b'K', b"12345678"), message(b'Z', b"I")];
+        [&b"NN"[..], &mechanisms, &challenge(iterations), &rest.concat()].concat()
+    }
+
+    #[test]
+    fn only_few_iterations_are_accepted() {
+        for few in ["1", "4096", "1000000", "0004096"] {
+            assert!(LoginMessages::default().accept(&login(few)), "{few}");
+        }
+        for many in [
+            "1000001",
+            "2147483647",
+            "99999999999999999999",
+            "+2147483647",
+            " 2147483647",
+            "-1",
+            "",
+            "4096x",
+            "0x7fffffff",
+        ] {
+            assert!(!LoginMessages::default().accept(&login(many)), "{many}");
+        }
+        // Two numbers, of which libpq may read either.
+        assert!(!LoginMessages::default().accept(&challenge("4096,i=2147483647")));
+        assert!(!LoginMessages::default().accept(&challenge("2147483647,i=4096")));
+    }
+
+    #[test]
+    fn encrypted_bytes_are_not_judged() {
+        for consent in [&b"S"[..], b"NS", b"G"] {
+            assert!(LoginMessages::default().accept(&[consent, &challenge("2147483647")].concat()));
+        }
+    }
+
+    #[test]
+    fn a_message_of_authentication_is_short() {
+        assert!(!LoginMessages::default().accept(&[b'R', 0x3f, 0, 0, 0]));
+        assert!(!LoginMessages::default().accept(&[b'R', 0, 0, 0, 3]));
+        // An error may be long: the caller limits the whole login.
+        assert!(LoginMessages::default().accept(&message(b'E', &[b'x'; 100_000])));
+    }
+
+    proptest! {
+        /// However the bytes arrive, the answer is the same, and it comes before the last byte of the challenge is passed on.
+        #[test]
+        fn pieces_change_nothing(cuts in prop::collection::vec(1..40usize, 1..40), is_many: bool) {
+            let bytes = login(if is_many { "2147483647" } else { "4096" });
+            let mut messages = LoginMessages::default();
+            let (mut rest, mut accepted) = (&bytes[..], true);
+            for cut in cuts.iter().cycle() {
+                if rest.is_empty() {
+                    break;
+                }
+                let (piece, left) = rest.split_at(rest.len().min(*cut));
+                accepted = accepted && messages.accept(piece);
+                rest = left;
+            }
+            prop_assert_eq!(accepted, !is_many);
+        }
+
+        #[test]
+        fn no_bytes_panic(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..30), 0..20)) {
+            let mut messages = LoginMessages::default();
+            for piece in pieces {
+                messages.accept(&piece);
+            }
+        }
+    }
+}
