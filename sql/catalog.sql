@@ -135,7 +135,7 @@ COMMENT ON TABLE docshard_catalog.zone_ranges IS 'Keys that are stored on the sh
 CREATE TABLE docshard_catalog.grants (
     role     regrole NOT NULL,
     resource text NOT NULL CHECK (resource <> ''),
-    level    text NOT NULL CHECK (level IN ('read', 'write')),
+    level    text NOT NULL CHECK (level IN ('read', 'write', 'own')),
     PRIMARY KEY (role, resource)
 );
 COMMENT ON TABLE docshard_catalog.grants IS 'Rights of roles on documents: see docshard.grant_access()';

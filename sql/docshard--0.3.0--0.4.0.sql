@@ -351,6 +351,10 @@ SELECT c.namespace, s.name, s.keys::text::json AS keys, s.accesses, s.bytes, s.s
      OR EXISTS (SELECT FROM docshard_catalog.grants g
                  WHERE g.resource IN ('*', c.database, c.namespace) AND pg_catalog.pg_has_role(g.role, 'USAGE')));
 
+-- Roles may own databases: create, change and drop collections.
+ALTER TABLE docshard_catalog.grants DROP CONSTRAINT grants_level_check;
+ALTER TABLE docshard_catalog.grants ADD CONSTRAINT grants_level_check CHECK (level IN ('read', 'write', 'own'));
+
 -- The order of fields is kept when all shards have this release.
 ALTER TABLE docshard_catalog.cluster ADD COLUMN keeps_order boolean NOT NULL DEFAULT true;
 COMMENT ON COLUMN docshard_catalog.cluster.keeps_order IS 'documents keep the order of their fields: all shards have a release that knows it';

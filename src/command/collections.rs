@@ -4,7 +4,7 @@ use super::find::listing;
 use super::reply::{Document, Reply, ReplyNode};
 use super::request::Request;
 use crate::catalog::cache;
-use crate::catalog::collections::{namespace, views};
+use crate::catalog::collections::{grants, namespace, views};
 use crate::operation::arguments::{Arguments, Fields, Form, Type, mismatch, number};
 use crate::operation::{collections, shards, table};
 use crate::pg::error::{Error, Result};
@@ -26,7 +26,8 @@ pub fn create(request: &Request<'_>) -> Result<Reply> {
         check_id_index(index, request.fields.get("collation"))?;
     }
     let namespace = request.namespace()?;
-    request.answer(&table::CREATE_COLLECTION, || collections::create(&namespace, &request.fields, true))
+    let create = || collections::create(&namespace, &request.fields, true);
+    request.change(&table::CREATE_COLLECTION, &namespace, create).map(Reply::of)
 }
 
 /// Checks a definition of the index on `_id`. Every collection has this index, and its name is always the same.
@@ -50,8 +51,8 @@ fn check_id_index(index: &Json, collation: Option<&Json>) -> Result<()> {
 
 pub fn modify(request: &Request<'_>) -> Result<Reply> {
     let namespace = request.namespace()?;
-    let mut answer =
-        request.administer(&table::MODIFY_COLLECTION, || collections::modify(&namespace, &request.fields))?;
+    let modify = || collections::modify(&namespace, &request.fields);
+    let mut answer = request.change(&table::MODIFY_COLLECTION, &namespace, modify)?;
     // In MongoDB's answer these are 64-bit integers, whatever their values.
     let longs: Vec<(&str, i64)> = ["expireAfterSeconds_old", "expireAfterSeconds_new"]
         .into_iter()
@@ -69,16 +70,16 @@ pub fn drop(request: &Request<'_>) -> Result<Reply> {
     let collection = cache::find(&namespace)?;
     // To drop what does not exist is no error.
     if collection.is_none() && cache::view(&namespace)?.is_none() {
-        request.check_right(&table::DROP_COLLECTION)?;
-        return Ok(Reply::ok());
+        return request.change(&table::DROP_COLLECTION, &namespace, || Ok(Reply::ok()));
     }
-    request.answer(&table::DROP_COLLECTION, || {
+    let drop = || {
         crate::catalog::collections::collection::drop(&namespace)?;
         Ok(match &collection {
             Some(collection) => json!({"nIndexesWas": count_of_indexes(collection), "ns": namespace}),
             None => json!({"ns": namespace}),
         })
-    })
+    };
+    request.change(&table::DROP_COLLECTION, &namespace, drop).map(Reply::of)
 }
 
 pub fn drop_database(request: &Request<'_>) -> Result<Reply> {
@@ -126,7 +127,7 @@ pub fn create_indexes(request: &Request<'_>) -> Result<Reply> {
     let before = cache::find(&namespace)?;
     let element = |index| read_index(index, "createIndexes.indexes", table::INDEX_ELEMENT);
     let given = indexes.iter().map(element).collect::<Result<Vec<_>>>()?;
-    request.administer(&table::CREATE_INDEX, || {
+    request.change(&table::CREATE_INDEX, &namespace, || {
         let wanted = given.iter().map(|fields| {
             let keys = fields.get("key").map(Json::to_string).unwrap_or_default();
             Ok((keys, collections::index_options(&namespace, fields)?))
@@ -149,7 +150,8 @@ pub fn drop_indexes(request: &Request<'_>) -> Result<Reply> {
     if !which.is_string() && !which.is_array() && ext_json::document(which).is_none() {
         return Err(mismatch("dropIndexes.index", which, Type::StringOrObject));
     }
-    request.answer(&table::DROP_INDEXES, || collections::drop_indexes(&namespace, which))
+    let drop = || collections::drop_indexes(&namespace, which);
+    request.change(&table::DROP_INDEXES, &namespace, drop).map(Reply::of)
 }
 
 fn id_index() -> Json {
@@ -331,7 +333,10 @@ pub fn rename(request: &Request<'_>) -> Result<Reply> {
             bail!(Kind::IllegalOperation, "{namespace} is a collection of the system");
         }
     }
-    request.answer(&table::RENAME_COLLECTION, || collections::rename(from, to, &request.fields))
+    let rename = || collections::rename(from, to, &request.fields);
+    // The owner of one of the two names alone needs the right to execute the function.
+    let name = if grants::owns(from)? { to } else { from };
+    request.change(&table::RENAME_COLLECTION, name, rename).map(Reply::of)
 }
 
 pub fn db_stats(request: &Request<'_>) -> Result<Reply> {

@@ -194,6 +194,17 @@ impl<'a> Request<'a> {
         rights::with_rights_of(operation, work)
     }
 
+    /// Runs an operation that changes one collection or view: see [`rights::with_rights_on`].
+    pub fn change<T>(
+        &self,
+        operation: &'static Operation,
+        namespace: &str,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        self.check_listed(operation)?;
+        rights::with_rights_on(operation, namespace, work)
+    }
+
     /// Like [`administer`](Self::administer); the result is the command's answer.
     pub fn answer(&self, operation: &'static Operation, work: impl FnOnce() -> Result<Json>) -> Result<Reply> {
         self.administer(operation, work).map(Reply::of)

@@ -114,8 +114,8 @@ pub fn revoke_roles(request: &Request<'_>) -> Result<Reply> {
     let (name, logs_in) = (request.target_text(), request.spec.name.ends_with("User"));
     users::check(name, request.db, logs_in)?;
     let held = held(name, logs_in)?;
-    let mut rights = users::rights(request.db, request.fields.array("roles"))?;
-    rights.retain(|right| held.contains(right));
+    let named = users::rights(request.db, request.fields.array("roles"))?;
+    let rights: Vec<Right> = named.into_iter().filter_map(|right| users::taken(right, &held)).collect();
     check(request, &rights, false)?;
     change(request, name, &rights, false)?;
     Ok(Reply::ok())

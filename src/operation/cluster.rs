@@ -7,7 +7,7 @@ use crate::catalog::cluster::identity::{check_may_change, check_router};
 use crate::catalog::cluster::shards::Login;
 pub use crate::catalog::cluster::takeover::TakeOver;
 use crate::catalog::cluster::{access, addresses, contacts, rotation, settings, shard_state, takeover};
-use crate::catalog::collections::grants::EVERYTHING;
+use crate::catalog::collections::grants::{EVERYTHING, Level};
 use crate::migration::jobs;
 use crate::pg::error::Result;
 use crate::pg::process;
@@ -113,22 +113,27 @@ fn resources<'a>(options: &Arguments<'a>, name: &str) -> Result<Vec<&'a str>> {
     }
 }
 
+/// The levels that options name, the lowest first, with their resources.
+fn leveled<'a>(options: &Arguments<'a>) -> Result<Vec<(Level, Vec<&'a str>)>> {
+    Level::ALL.into_iter().map(|level| Ok((level, resources(options, level.name())?))).collect()
+}
+
 /// Grants access to a role; without options, to write everything.
 pub fn grant_access(role: &str, options: &Arguments<'_>) -> Result<Json> {
     check_may_change()?;
-    let (read, mut write) = (resources(options, "read")?, resources(options, "write")?);
-    if options.get("read").is_none() && options.get("write").is_none() {
-        write.push(EVERYTHING);
+    let mut granted = leveled(options)?;
+    if Level::ALL.into_iter().all(|level| options.get(level.name()).is_none()) {
+        granted = vec![(Level::Write, vec![EVERYTHING])];
     }
-    access::grant(role, &read, &write)?;
+    access::grant(role, &granted)?;
     Ok(json!({"ok": 1}))
 }
 
-/// Revokes access from a role. If `write` is revoked, reading stays allowed. Without options everything is revoked, and the role
+/// Revokes access from a role; the next lower level stays. Without options everything is revoked, and the role
 /// can be dropped.
 pub fn revoke_access(role: &str, options: &Arguments<'_>) -> Result<Json> {
     check_may_change()?;
-    access::revoke(role, &resources(options, "read")?, &resources(options, "write")?)?;
+    access::revoke(role, &leveled(options)?)?;
     Ok(json!({"ok": 1}))
 }
 

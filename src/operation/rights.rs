@@ -3,6 +3,7 @@
 
 use super::arguments::Arguments;
 use super::table::{self, Operation};
+use crate::catalog::collections::grants;
 use crate::pg::error::Result;
 use crate::pg::security::bypass;
 use crate::pg::security::function::Executable;
@@ -26,4 +27,13 @@ pub fn with_bypass<T>(arguments: &Arguments<'_>, work: impl FnOnce() -> Result<T
 /// Runs `work` with the rights of the operation's SQL function: functions for administration run as the extension's owner.
 pub fn with_rights_of<T>(operation: &Operation, work: impl FnOnce() -> Result<T>) -> Result<T> {
     Executable::find(operation.function)?.run(work)
+}
+
+/// Like [`with_rights_of`], for an operation that changes this collection or view alone: its owners (see [`grants`]) need no right to execute
+/// the function, which is for all databases.
+pub fn with_rights_on<T>(operation: &Operation, namespace: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    if grants::owns(namespace)? {
+        return Executable::granted(operation.function)?.run(work);
+    }
+    with_rights_of(operation, work)
 }

@@ -551,7 +551,7 @@ operations! {
     TAKE_OVER = "take_over_cluster" &[&[may("force", Bool), may("logins", Object)], LOGIN]
         => unless &[NO_USER];
     DISMANTLE = "dismantle" &[&[may("shards", Bool).or_true(), may("skipUnreachable", Bool)]];
-    GRANT_ACCESS = "grant_access" &[&[may("read", Any), may("write", Any)]];
+    GRANT_ACCESS = "grant_access" &[&[may("read", Any), may("write", Any), may("own", Any)]];
     REVOKE_ACCESS = "revoke_access" GRANT_ACCESS.options;
     SET_SETTING = "set_setting" &[];
     STATUS = "status" &[&[may("count", Bool)]];

@@ -43,12 +43,12 @@ pub enum Means {
 /// MongoDB's built-in roles. Those from `readAnyDatabase` on are in the database `admin` only.
 pub const BUILT_IN: &[(&str, Means)] = &[
     ("read", Means::Database(Level::Read)),
-    ("readWrite", Means::Database(Level::Write)),
+    ("readWrite", Means::Database(Level::Own)),
     ("dbAdmin", Means::Refused),
     ("dbOwner", Means::Refused),
     ("userAdmin", Means::Refused),
     ("readAnyDatabase", Means::Everything(Level::Read)),
-    ("readWriteAnyDatabase", Means::Everything(Level::Write)),
+    ("readWriteAnyDatabase", Means::Everything(Level::Own)),
     ("clusterMonitor", Means::Member("pg_monitor")),
     ("userAdminAnyDatabase", Means::Attribute("CREATEROLE", "NOCREATEROLE")),
     ("root", Means::Attribute("SUPERUSER", "NOSUPERUSER")),
@@ -78,6 +78,9 @@ const READING: &[&str] = &[
 ];
 /// The actions of a privilege that writing adds.
 const WRITING: &[&str] = &["insert", "update", "remove"];
+/// The actions of a privilege that owning adds.
+const OWNING: &[&str] =
+    &["collMod", "createCollection", "createIndex", "dropCollection", "dropIndex", "renameCollectionSameDB"];
 
 /// A right that a request gives or takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,6 +119,16 @@ fn right(db: &str, role: &Json) -> Result<Right> {
         None if !is_reserved(name) && exists(name)? == Some(false) => Ok(Right::Member(name.to_owned())),
         None => Err(not_found()),
     }
+}
+
+/// Returns which of the rights that are held a request takes that names the roles of `right`; None if it is not held. `readWrite` also stands
+/// for a grant to write.
+pub fn taken(right: Right, held: &[Right]) -> Option<Right> {
+    let written = match &right {
+        Right::Grant(Level::Own, resource) => Some(Right::Grant(Level::Write, resource.clone())),
+        _ => None,
+    };
+    [Some(right), written].into_iter().flatten().find(|right| held.contains(right))
 }
 
 fn refused_unless_known(name: &str, db: &str) -> Option<Error> {
@@ -232,12 +245,13 @@ pub fn grants_of(rights: &[Right], give: bool) -> Option<Json> {
         });
         resources.collect::<Vec<Json>>()
     };
-    let (mut read, write) = (of(Level::Read), of(Level::Write));
+    let (mut read, write, own) = (of(Level::Read), of(Level::Write), of(Level::Own));
     if !give {
-        // Revoking the right to write also revokes the right to read.
-        read.extend(write.iter().cloned());
+        // Revoking a right also revokes the lower ones: see `access::revoke`.
+        read.extend(write.iter().chain(&own).cloned());
     }
-    (!read.is_empty() || !write.is_empty()).then(|| json!({"read": read, "write": write}))
+    let is_any = !(read.is_empty() && write.is_empty() && own.is_empty());
+    is_any.then(|| json!({"read": read, "write": write, "own": own}))
 }
 
 /// Returns the rights that a role's privileges stand for: `{resource: {db, collection}, actions: […]}`.
@@ -264,14 +278,22 @@ fn of_privilege(privilege: &Json) -> Result<Right> {
     };
     let actions = privilege.get("actions").and_then(Json::as_array).ok_or_else(wrong)?;
     let actions = actions.iter().map(|action| action.as_str().ok_or_else(wrong)).collect::<Result<Vec<_>>>()?;
-    if let Some(other) = actions.iter().find(|action| !READING.contains(action) && !WRITING.contains(action)) {
+    if let Some(other) =
+        actions.iter().find(|action| ![READING, WRITING, OWNING].iter().any(|known| known.contains(action)))
+    {
         return Err(error!(Kind::NotImplemented, "the action {other} is not supported"));
     }
     let has = |names: &[&str]| names.iter().filter(|name| actions.contains(name)).count();
-    match (actions.contains(&"find"), has(WRITING)) {
-        (true, 0) => Ok(Right::Grant(Level::Read, resource)),
-        (true, 3) => Ok(Right::Grant(Level::Write, resource)),
-        _ => Err(Error::new(Kind::NotImplemented, "a privilege is to find, or to find, insert, update and remove")),
+    let all = |names: &[&str]| has(names) == names.len();
+    match (actions.contains(&"find"), has(WRITING), has(OWNING)) {
+        (true, 0, 0) => Ok(Right::Grant(Level::Read, resource)),
+        (true, _, 0) if all(WRITING) => Ok(Right::Grant(Level::Write, resource)),
+        (true, _, _) if all(WRITING) && all(OWNING) => Ok(Right::Grant(Level::Own, resource)),
+        _ => Err(error!(
+            Kind::NotImplemented,
+            "a privilege is to find, or also to insert, update and remove, or also all of: {}",
+            OWNING.join(", ")
+        )),
     }
 }
 
@@ -283,8 +305,9 @@ pub fn privilege(right: &Right) -> Option<Json> {
         Some(parts) => parts,
         None => (resource.as_str(), ""),
     };
-    let writing = if *level == Level::Write { WRITING } else { &[] };
-    let actions: Vec<&str> = READING.iter().chain(writing).copied().collect();
+    let levels = [(Level::Read, READING), (Level::Write, WRITING), (Level::Own, OWNING)];
+    let included = levels.into_iter().filter(|(included, _)| included <= level);
+    let actions: Vec<&str> = included.flat_map(|(_, actions)| actions).copied().collect();
     Some(json!({"resource": {"db": db, "collection": collection}, "actions": actions}))
 }
 
@@ -328,12 +351,14 @@ pub fn known(names: Option<&[&str]>, logs_in: bool) -> Result<Vec<Known>> {
 pub fn shown(right: &Right) -> Json {
     let name =
         |wanted: &dyn Fn(Means) -> bool| BUILT_IN.iter().find(|(_, means)| wanted(*means)).map(|(name, _)| *name);
+    // No role of MongoDB's writes without creating collections.
+    let built_in = |level: Level| if level == Level::Write { Level::Own } else { level };
     match right {
         Right::Grant(level, resource) if resource == EVERYTHING => {
-            json!({"role": name(&|means| means == Means::Everything(*level)), "db": ADMIN})
+            json!({"role": name(&|means| means == Means::Everything(built_in(*level))), "db": ADMIN})
         }
         Right::Grant(level, resource) => {
-            let role = name(&|means| means == Means::Database(*level));
+            let role = name(&|means| means == Means::Database(built_in(*level)));
             match resource.split_once('.') {
                 Some((db, collection)) => json!({"role": role, "db": db, "collection": collection}),
                 None => json!({"role": role, "db": resource}),

@@ -358,15 +358,14 @@ fn roles(namespace: &str, granted: &[Grant]) -> BTreeMap<String, (BTreeSet<Strin
             name if readers.contains(&name) => 1,
             _ => 0,
         };
-        let field = if grant.level == Level::Write { "write" } else { "read" };
-        let options = json!({field: grant.resource}).to_string();
+        let options = json!({grant.level.name(): grant.resource}).to_string();
         let privileges = WRITING[..count].iter().map(|name| (*name).to_owned()).collect();
         (grant.name.clone(), (privileges, Repair::new("grant_access", [grant.name.as_str(), &options])))
     };
     // Collecting into a map keeps the last of a role's grants. So the sort puts the one that covers the collection and
     // gives most last.
     let mut ordered: Vec<&Grant> = granted.iter().collect();
-    ordered.sort_by_key(|grant| (grant.covers(namespace), grant.level == Level::Write));
+    ordered.sort_by_key(|grant| (grant.covers(namespace), grant.level));
     ordered.into_iter().map(of).collect()
 }
 

@@ -10,19 +10,25 @@ pub enum Level {
     Read,
     /// insert, update, delete, and read
     Write,
+    /// create, change and drop collections and their indexes, and write
+    Own,
 }
 
 impl Level {
+    /// All levels, the lowest first.
+    pub const ALL: [Level; 3] = [Level::Read, Level::Write, Level::Own];
+
     /// The name in the catalog.
     pub fn name(self) -> &'static str {
         match self {
             Level::Read => "read",
             Level::Write => "write",
+            Level::Own => "own",
         }
     }
 
     fn parse(name: &str) -> Option<Self> {
-        [Level::Read, Level::Write].into_iter().find(|level| level.name() == name)
+        Level::ALL.into_iter().find(|level| level.name() == name)
     }
 }
 
@@ -68,14 +74,22 @@ statements! {
     pub fn insert_or_raise(role: &str, resource: &str, level: Level) {
         run format!(
             "INSERT INTO docshard_catalog.grants AS g (role, resource, level) VALUES ({ROLE}, $2, $3) \
-             ON CONFLICT (role, resource) DO UPDATE SET level = excluded.level WHERE g.level = 'read'"
+             ON CONFLICT (role, resource) DO UPDATE SET level = excluded.level \
+             WHERE g.level = 'read' OR excluded.level = 'own'"
         ), [role, resource, level.name()]
     }
 
-    /// Lowers a grant from writing to reading; false if there is no grant to write.
-    pub fn lower(role: &str, resource: &str) -> bool {
+    /// Lowers a grant to reading; false if there is no grant to write.
+    pub fn lower_to_read(role: &str, resource: &str) -> bool {
         run format!(
-            "UPDATE docshard_catalog.grants SET level = 'read' WHERE role = {ROLE} AND resource = $2 AND level = 'write'"
+            "UPDATE docshard_catalog.grants SET level = 'read' WHERE role = {ROLE} AND resource = $2 AND level <> 'read'"
+        )
+    }
+
+    /// Lowers a grant from owning to writing; false if there is no grant to own.
+    pub fn lower_to_write(role: &str, resource: &str) -> bool {
+        run format!(
+            "UPDATE docshard_catalog.grants SET level = 'write' WHERE role = {ROLE} AND resource = $2 AND level = 'own'"
         )
     }
 

@@ -51,11 +51,14 @@ fn check_resource(resource: &str) -> Result<()> {
     }
 }
 
-/// Lets a role read and write resources: collections, databases, or [`EVERYTHING`].
+/// The resources, collections, databases or [`EVERYTHING`], to which levels are granted, or for which they are revoked.
+pub type Leveled<'a> = [(Level, Vec<&'a str>)];
+
+/// Grants a role levels on resources.
 /// Errors: `UserNotFound`, `InvalidNamespace`, `BadValue`; what a shard raises.
-pub fn grant(role: &str, read: &[&str], write: &[&str]) -> Result<()> {
+pub fn grant(role: &str, granted: &Leveled<'_>) -> Result<()> {
     check_role(role)?;
-    read.iter().chain(write).try_for_each(|resource| check_resource(resource))?;
+    granted.iter().flat_map(|(_, resources)| resources).try_for_each(|resource| check_resource(resource))?;
     store::grants::lock_exclusive()?;
     // If DROP OWNED has taken the role's rights away, its earlier grants must not come back with a new one.
     let is_in_force = "SELECT FROM pg_catalog.pg_roles WHERE rolname = $1::pg_catalog.name \
@@ -65,18 +68,18 @@ pub fn grant(role: &str, read: &[&str], write: &[&str]) -> Result<()> {
     }
     spi::run_script(&format!("GRANT USAGE ON SCHEMA {SCHEMAS} TO {}", quote_ident(role)))?;
     store::grants::delete_of_dropped_roles()?;
-    for (resources, level) in [(read, Level::Read), (write, Level::Write)] {
+    for (level, resources) in granted {
         for resource in resources {
-            // The level `Write` includes `Read`: an existing grant is never lowered.
-            store::grants::insert_or_raise(&quote_ident(role), resource, level)?;
+            // A level includes the lower ones: an existing grant is never lowered.
+            store::grants::insert_or_raise(&quote_ident(role), resource, *level)?;
         }
     }
     apply(role)
 }
 
-/// Revokes grants, resource by resource; revoking `write` leaves `read`. Without resources, revokes all grants.
+/// Revokes grants, resource by resource; the next lower level stays. Without resources, revokes all grants.
 /// Errors: `UserNotFound`; `PrivilegeNotFound` for a resource that was not granted; what a shard raises.
-pub fn revoke(role: &str, read: &[&str], write: &[&str]) -> Result<()> {
+pub fn revoke(role: &str, revoked: &Leveled<'_>) -> Result<()> {
     check_role(role)?;
     store::grants::lock_exclusive()?;
     let name = quote_ident(role);
@@ -85,17 +88,20 @@ pub fn revoke(role: &str, read: &[&str], write: &[&str]) -> Result<()> {
         Error::new(Kind::PrivilegeNotFound, message)
             .with_hint("The view docshard.grants shows the grants. A grant of a database is revoked as a whole.")
     };
-    if read.is_empty() && write.is_empty() {
+    if revoked.iter().all(|(_, resources)| resources.is_empty()) {
         store::grants::delete_of_role(&name)?;
     }
-    for resource in write {
-        if !store::grants::lower(&name, resource)? {
-            return Err(not_granted(resource, Level::Write));
-        }
-    }
-    for resource in read {
-        if !store::grants::delete(&name, resource)? {
-            return Err(not_granted(resource, Level::Read));
+    // The highest level first, so that several levels of a resource can be revoked at once.
+    for (level, resources) in revoked.iter().rev() {
+        for resource in resources {
+            let found = match level {
+                Level::Own => store::grants::lower_to_write(&name, resource)?,
+                Level::Write => store::grants::lower_to_read(&name, resource)?,
+                Level::Read => store::grants::delete(&name, resource)?,
+            };
+            if !found {
+                return Err(not_granted(resource, *level));
+            }
         }
     }
     apply(role)

@@ -1,6 +1,7 @@
 //! Creating and dropping collections. The changes of the catalog and of the shards' tables commit together.
 
-use super::{databases, namespace, validation, views, zones};
+use super::grants;
+use super::{databases, missing_grant, namespace, validation, views, zones};
 use crate::catalog::cluster::access;
 use crate::catalog::cluster::identity::check_may_change;
 use crate::catalog::cluster::move_exclusion;
@@ -8,6 +9,7 @@ use crate::catalog::cluster::nodes::call_on_all;
 use crate::catalog::cluster::pending_drops::{self, Dropped};
 use crate::catalog::{cache, change};
 use crate::pg::error::Result;
+use crate::pg::security::function::Executable;
 use crate::store::collections::Locked;
 use crate::store::{self, collections, placements};
 use docshard_core::cluster::chunk_map::{Chunk, ShardId};
@@ -62,11 +64,11 @@ fn exists_with(name: &str, options: Options<'_>) -> Result<bool> {
 /// Checks that the current user may create a collection by a write to it.
 /// Errors: `Unauthorized`.
 pub fn check_may_create_implicitly(name: &str) -> Result<()> {
-    if collections::may_insert()? {
+    if collections::may_insert()? || grants::owns(name)? {
         return Ok(());
     }
     Err(error!(Kind::Unauthorized, "not authorized to create the collection {name}")
-        .with_hint("An administrator can: docshard.create_collection()."))
+        .with_hint(missing_grant::hint_to_create(name)))
 }
 
 /// Creates the collection for a write to an unknown namespace, as MongoDB does.
@@ -74,7 +76,12 @@ pub fn check_may_create_implicitly(name: &str) -> Result<()> {
 pub fn create_implicitly(name: &str) -> Result<Rc<Collection>> {
     check_may_create_implicitly(name)?;
     // If another session has just created it, that collection is used.
-    create_unsharded(name, Options::default())?;
+    let create = || create_unsharded(name, Options::default());
+    if collections::may_insert()? {
+        create()?
+    } else {
+        Executable::granted("create_collection")?.run(create)?
+    };
     cache::get(name)
 }
 

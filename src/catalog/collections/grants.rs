@@ -52,17 +52,17 @@ pub fn all() -> Result<Vec<Grant>> {
 
 /// Returns the names of the roles that may read a collection but not write it, and of those that may write it.
 pub fn of_collection<'g>(grants: &'g [Grant], namespace: &str) -> (Vec<&'g str>, Vec<&'g str>) {
-    let named = |level: Level| {
+    let named = |wanted: &dyn Fn(Level) -> bool| {
         let mut names: Vec<&str> = grants
             .iter()
-            .filter(|grant| grant.level == level && grant.covers(namespace))
+            .filter(|grant| wanted(grant.level) && grant.covers(namespace))
             .map(|grant| grant.name.as_str())
             .collect();
         names.dedup();
         names
     };
-    let writers = named(Level::Write);
-    let readers = named(Level::Read).into_iter().filter(|name| !writers.contains(name)).collect();
+    let writers = named(&|level| level >= Level::Write);
+    let readers = named(&|level| level == Level::Read).into_iter().filter(|name| !writers.contains(name)).collect();
     (readers, writers)
 }
 
@@ -80,6 +80,15 @@ pub fn require(collection: &Collection, level: Level) -> Result<Role> {
         let message = format!("permission denied to {} {namespace}", level.name());
         Error::new(Kind::Unauthorized, message).with_hint(missing_grant::hint(level.name(), namespace))
     })
+}
+
+/// True if the current user was granted to own the collection or view of that name, whether it exists or not.
+pub fn owns(namespace: &str) -> Result<bool> {
+    let user = server::current_user();
+    let (_, grants) = known(cache::generation()?)?;
+    Ok(grants.iter().any(|grant| {
+        grant.level == Level::Own && grant.covers(namespace) && server::has_privileges_of(user, grant.role.into())
+    }))
 }
 
 /// Checks that the caller may read a collection: for functions of administration, which run with their owner's rights.
@@ -102,23 +111,11 @@ fn role_of(collection: &Collection, level: Level) -> Result<Option<Role>> {
     if level == Level::Write {
         identity::require_router_in(generation)?;
     }
-    let known = KNOWN.with_borrow(|known| match known {
-        Some(known) if known.generation == generation => Some((known.owner, Rc::clone(&known.grants))),
-        _ => None,
-    });
     let user = server::current_user();
     if server::is_superuser() {
         return Ok(Some(Role::Service));
     }
-    let (owner, grants) = match known {
-        Some(known) => known,
-        None => {
-            let (owner, grants) = (extension_owner()?, Rc::new(all()?));
-            remote::grants_changed();
-            KNOWN.set(Some(Known { generation, owner, grants: Rc::clone(&grants) }));
-            (owner, grants)
-        }
-    };
+    let (owner, grants) = known(generation)?;
     if user == owner {
         return Ok(Some(Role::Service));
     }
@@ -128,4 +125,19 @@ fn role_of(collection: &Collection, level: Level) -> Result<Option<Role>> {
             && server::has_privileges_of(user, grant.role.into())
     });
     Ok(usable.next().map(|grant| Role::Application(grant.role.into())))
+}
+
+/// The extension's owner and the grants, which are cached.
+fn known(generation: u64) -> Result<(Oid, Rc<Vec<Grant>>)> {
+    let known = KNOWN.with_borrow(|known| match known {
+        Some(known) if known.generation == generation => Some((known.owner, Rc::clone(&known.grants))),
+        _ => None,
+    });
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    let (owner, grants) = (extension_owner()?, Rc::new(all()?));
+    remote::grants_changed();
+    KNOWN.set(Some(Known { generation, owner, grants: Rc::clone(&grants) }));
+    Ok((owner, grants))
 }

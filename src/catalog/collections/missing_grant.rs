@@ -13,11 +13,20 @@ pub(super) fn hint(level: &str, resource: &str) -> String {
 
 /// Like [`hint`], for the role of that name.
 pub(super) fn hint_of(role: &str, level: &str, resource: &str) -> String {
-    let role = quote_literal(role);
+    let grant = grant(role, level, resource);
+    format!("An administrator can grant it: {grant}; or membership of a role that has it.")
+}
+
+/// The call that grants the role of that name a level on a resource.
+fn grant(role: &str, level: &str, resource: &str) -> String {
     let options = quote_literal(&json!({level: resource}).to_string());
-    format!(
-        "An administrator can grant it: docshard.grant_access({role}, {options}); or membership of a role that has it."
-    )
+    format!("docshard.grant_access({}, {options})", quote_literal(role))
+}
+
+/// How the current user's write can create a collection.
+pub(super) fn hint_to_create(namespace: &str) -> String {
+    let grant = grant(&server::user_name(server::current_user()), "own", namespace);
+    format!("An administrator can: docshard.create_collection(), or {grant}.")
 }
 
 /// The error for a role to which nothing was granted: it may not even read the catalog.
