@@ -32,7 +32,6 @@ COMMIT;
 SELECT docshard.count_documents('owned.in_block');
 SELECT current_user, current_setting('search_path') AS search_path;
 
-SELECT owned('{"aggregate": "a", "pipeline": [{"$unionWith": "b"}, {"$out": "both"}], "cursor": {}}') - 'cursor' AS answer;
 
 -- Nothing else, and no other database.
 SELECT docshard.insert_one('others.new', '{"_id": 1}');

@@ -16,8 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 const PASSWORD: &str = "sécret, =ß€";
 
-/// A cluster whose servers require passwords, with a superuser `boss` and roles that may write a
-/// collection each: `ann` the collection `test.things`, `bob` another one.
+/// A cluster whose servers require passwords, with a superuser `boss`, an `app` that may do what MongoDB's `readWrite` allows, and roles that
+/// may write a collection each: `ann` the collection `test.things`, `bob` another one.
 fn cluster() -> Cluster {
     let cluster = Cluster::with_passwords(2);
     let router = &cluster.router;
@@ -25,10 +25,11 @@ fn cluster() -> Cluster {
         let sql = format!("CREATE ROLE {role} LOGIN PASSWORD '{PASSWORD}'");
         router.unlogged_client().batch_execute(&sql).expect(role);
     };
-    ["boss", "ann", "bob"].into_iter().for_each(create);
+    ["boss", "app", "ann", "bob"].into_iter().for_each(create);
     router.psql("ALTER ROLE boss SUPERUSER");
     router.psql("SELECT docshard.create_collection('test.things')");
     router.psql("SELECT docshard.create_collection('test.other')");
+    router.psql(&format!("SELECT docshard.grant_access('app', '{}')", json!({"own": ["blog", "files", "node", "shop", "test"]})));
     router.psql(&format!("SELECT docshard.grant_access('ann', '{}')", json!({"write": "test.things"})));
     router.psql(&format!("SELECT docshard.grant_access('bob', '{}')", json!({"write": "test.other"})));
     cluster
@@ -46,7 +47,7 @@ fn pymongo_uses_a_cluster() {
     let cluster = cluster();
     let gateway = Gateway::start(&cluster.router, &[]);
     for options in ["", "&compressors=zstd"] {
-        let uri = gateway.uri("boss", PASSWORD) + options;
+        let uri = gateway.uri("app", PASSWORD) + options;
         assert!(gateway.python("crud.py", &[&uri]).contains("done"));
         cluster.router.psql("SELECT docshard.drop_database('shop')");
     }
@@ -95,7 +96,7 @@ fn programs_of_node_use_a_cluster() {
     let cluster = cluster();
     let gateway = Gateway::start(&cluster.router, &[]);
     for program in ["node.js", "mongoose.js"] {
-        assert!(gateway.node(program, &gateway.uri("boss", PASSWORD)).contains("done"), "{program}");
+        assert!(gateway.node(program, &gateway.uri("app", PASSWORD)).contains("done"), "{program}");
     }
 }
 
@@ -103,7 +104,7 @@ fn programs_of_node_use_a_cluster() {
 fn pymongo_stores_files() {
     let cluster = cluster();
     let gateway = Gateway::start(&cluster.router, &[]);
-    assert!(gateway.python("gridfs.py", &[&gateway.uri("boss", PASSWORD)]).contains("done"));
+    assert!(gateway.python("gridfs.py", &[&gateway.uri("app", PASSWORD)]).contains("done"));
 }
 
 /// No password reaches the router, and no verifier its log, where it logs every statement with its parameters.
