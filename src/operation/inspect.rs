@@ -59,8 +59,9 @@ pub fn indexes(ns: &str) -> Result<Vec<ListedIndex>> {
 }
 
 /// The shards, in the order of their numbers.
+/// Errors: `Unauthorized` for a role to which nothing was granted.
 pub fn shards() -> Result<Vec<ListedShard>> {
-    check_router()?;
+    cache::require_access()?;
     store::shards::listed()
 }
 

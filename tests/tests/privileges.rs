@@ -661,7 +661,7 @@ fn commands_demand_the_right_of_their_function() {
 
     // A view does not give access to a function that the role cannot name.
     router.psql(
-        "CREATE SCHEMA open; GRANT USAGE ON SCHEMA open TO PUBLIC; GRANT EXECUTE ON FUNCTION docshard.create_collection(text, json) TO nobody; \
+        "CREATE SCHEMA open; GRANT USAGE ON SCHEMA open, docshard_catalog TO PUBLIC; GRANT EXECUTE ON FUNCTION docshard.create_collection(text, json) TO nobody; \
          CREATE VIEW open.door AS SELECT docshard.run_command('test', '{\"create\": \"new\"}')::text AS answer; \
          GRANT SELECT ON open.door TO PUBLIC",
     );

@@ -29,7 +29,10 @@ fn cluster() -> Cluster {
     router.psql("ALTER ROLE boss SUPERUSER");
     router.psql("SELECT docshard.create_collection('test.things')");
     router.psql("SELECT docshard.create_collection('test.other')");
-    router.psql(&format!("SELECT docshard.grant_access('app', '{}')", json!({"own": ["blog", "files", "node", "shop", "test"]})));
+    router.psql(&format!(
+        "SELECT docshard.grant_access('app', '{}')",
+        json!({"own": ["blog", "files", "node", "shop", "test"]})
+    ));
     router.psql(&format!("SELECT docshard.grant_access('ann', '{}')", json!({"write": "test.things"})));
     router.psql(&format!("SELECT docshard.grant_access('bob', '{}')", json!({"write": "test.other"})));
     cluster
