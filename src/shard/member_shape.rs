@@ -89,6 +89,9 @@ const TOUCHED: &str = "\
        AND d.deptype = 'e' AND (d.objid = ANY ($1::oid[]) \
          OR d.objid IN (SELECT i.indrelid FROM pg_catalog.pg_index i WHERE i.indexrelid = ANY ($1::oid[])))";
 
+/// The query for the tables with a parent among the relations `$1`: PostgreSQL sends no invalidation of a table if the parent has no columns.
+const CHILDREN: &str = "SELECT h.inhrelid::int8 FROM pg_catalog.pg_inherits h WHERE h.inhparent = ANY ($1::oid[])";
+
 /// What a statement has done to the extension's objects, with the name of one of them.
 pub enum Damage {
     /// the object is a new member
@@ -119,8 +122,9 @@ pub fn damage(changed: &Changed, all: bool) -> Result<Option<Damage>> {
     let all = all || changed.relations.is_none();
     let relations: Vec<i64> = match changed.relations.as_deref() {
         Some(relations) if !all && !relations.is_empty() => {
-            let (before, _) = changed.read(TOUCHED, &[Param::Int8Array(relations)])?;
-            before.iter().map(|row| row.i64(0)).collect()
+            let (touched, _) = changed.read(TOUCHED, &[Param::Int8Array(relations)])?;
+            let (former, children) = changed.read(CHILDREN, &[Param::Int8Array(relations)])?;
+            touched.iter().chain(&former).chain(&children).map(|row| row.i64(0)).collect()
         }
         _ => Vec::new(),
     };

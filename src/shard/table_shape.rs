@@ -18,11 +18,12 @@ use docshard_core::sql::param::Param;
 use std::collections::BTreeSet;
 
 /// Returns a WITH clause that defines `known`, the collections' tables. `touched`: only tables that are among the relations `$1`, or have
-/// an index among them.
+/// an index or a parent among them. PostgreSQL sends no invalidation of a table that inherits from a parent without columns.
 fn known(touched: bool) -> String {
     let which = if touched {
         "c.oid IN (SELECT v.oid::oid FROM unnest($1) AS v (oid) \
-                   UNION SELECT i.indrelid FROM pg_catalog.pg_index i WHERE i.indexrelid = ANY ($1::oid[]))"
+                   UNION SELECT i.indrelid FROM pg_catalog.pg_index i WHERE i.indexrelid = ANY ($1::oid[]) \
+                   UNION SELECT h.inhrelid FROM pg_catalog.pg_inherits h WHERE h.inhparent = ANY ($1::oid[]))"
     } else {
         "true"
     };

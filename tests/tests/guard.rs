@@ -118,6 +118,52 @@ fn a_refusal_names_the_function_for_what_was_tried() {
     }
 }
 
+/// Inheritance is refused whether or not the parent has columns: PostgreSQL changes nothing of the table itself if it has none.
+#[test]
+fn inheritance_is_refused() {
+    let cluster = Cluster::spread("test.c");
+    let (router, shard) = (&cluster.router, &cluster.shards[0]);
+    router.psql("SELECT docshard.insert_many('test.c', array_agg(jsonb_build_object('_id', n, 'k', n))) FROM generate_series(1, 300) AS n");
+    let table: String = router.value("SELECT \"table\" FROM docshard.collections WHERE namespace = 'test.c'");
+    for node in [router, shard] {
+        node.psql("CREATE TABLE empty (); CREATE TABLE one (skey bytea); CREATE TABLE parent (); CREATE TABLE child () INHERITS (parent)");
+        let own = if node.name == shard.name { "docshard_data.node" } else { "docshard_catalog.shards" };
+        for table in [table.as_str(), own] {
+            for sql in [
+                format!("ALTER TABLE {table} INHERIT empty"),
+                format!("ALTER TABLE {table} INHERIT parent"),
+                format!("ALTER TABLE child INHERIT {table}"),
+                format!("CREATE TABLE heir () INHERITS ({table})"),
+            ] {
+                let (code, message, _) = failure(node, &sql);
+                // The last but one has not the columns.
+                assert!(code == "2BP01" || sql.contains("child") && code == "42804", "{sql}: {code}: {message}");
+            }
+        }
+        let (code, message, _) = failure(node, &format!("ALTER TABLE {table} INHERIT one"));
+        assert_eq!(code, "2BP01", "{message}");
+        node.psql("ALTER TABLE child INHERIT empty; ALTER TABLE child NO INHERIT parent; DROP TABLE child, parent, empty, one");
+    }
+    let found: Value = router.value("SELECT docshard.check_collection('test.c')::json");
+    assert_eq!(found["valid"], true, "{found}");
+}
+
+/// Inheritance from before the guard was enabled can be ended.
+#[test]
+fn former_inheritance_can_be_ended() {
+    let cluster = Cluster::spread("test.c");
+    let (router, shard) = (&cluster.router, &cluster.shards[0]);
+    router.psql("SELECT docshard.insert_many('test.c', array_agg(jsonb_build_object('_id', n, 'k', n))) FROM generate_series(1, 300) AS n");
+    let table: String = router.value("SELECT \"table\" FROM docshard.collections WHERE namespace = 'test.c'");
+    shard.unguard();
+    shard.psql(&format!("CREATE TABLE empty (); ALTER TABLE {table} INHERIT empty"));
+    shard.psql("ALTER EVENT TRIGGER docshard_check_changes ENABLE ALWAYS");
+    let check = "SELECT docshard.check_collection('test.c')::text";
+    assert!(router.value::<String>(check).contains("inheritance"));
+    shard.psql(&format!("ALTER TABLE {table} NO INHERIT empty"));
+    assert!(!router.value::<String>(check).contains("damagedTable"));
+}
+
 /// What a cancelled REINDEX CONCURRENTLY leaves can be dropped as PostgreSQL's manual says; the index itself cannot.
 #[test]
 fn what_a_cancelled_reindex_leaves_can_be_dropped() {
