@@ -37,7 +37,7 @@ pub use connection::grants_changed;
 pub use coordinator::{Coordinator, set_coordinator};
 pub use handshake::{Cluster, set_cluster};
 pub use login::{RefusedHost, refused_hosts};
-pub use options::{APPLICATION, mapping_options, parse_conninfo, server_options};
+pub use options::{APPLICATION, alternatives, mapping_options, parse_conninfo, server_options};
 pub use param::{Request, RequestScope, Role, Sql};
 pub use row::RemoteRow;
 pub use session::Session;

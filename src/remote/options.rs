@@ -205,7 +205,7 @@ pub(super) fn destination(options: &[(String, String)]) -> Vec<Vec<(String, Stri
 /// Splits the options of several hosts into those of each host. When libpq connects asynchronously, it applies no timeout to a host, so a
 /// host that does not respond would block the others. The hosts stay together for `prefer-standby`, which needs all of them, and if the
 /// lists have different lengths, which libpq then reports.
-pub(super) fn alternatives(options: &[(String, String)]) -> Vec<Vec<(String, String)>> {
+pub fn alternatives(options: &[(String, String)]) -> Vec<Vec<(String, String)>> {
     let list = |keyword| value(options, keyword).map(|v| v.split(',').collect::<Vec<_>>()).unwrap_or_default();
     let (hosts, addresses, ports) = (list("host"), list("hostaddr"), list("port"));
     let count = hosts.len().max(addresses.len());

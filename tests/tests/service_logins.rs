@@ -532,6 +532,30 @@ fn a_server_with_the_address_of_a_sibling_is_named() {
     assert!(message.contains("expected shard \"shard0\"") && message.contains("shard \"shard1\""), "{message}");
     let error: String = cluster.router.value("SELECT error FROM docshard.health WHERE shard = 'shard0'");
     assert!(error.contains("expected shard \"shard0\"") && error.contains("shard \"shard1\""), "{error}");
+    // One of the sibling's hosts, and the other way round.
+    let set = |shard: &str, host: &str, port: &str| {
+        let sql = format!("ALTER SERVER docshard_{shard} OPTIONS (SET host '{host}', SET port '{port}')");
+        cluster.router.psql(&sql);
+    };
+    let host: String = cluster.router.value(
+        "SELECT option_value FROM pg_foreign_server, pg_options_to_table(srvoptions) \
+         WHERE srvname = 'docshard_shard1' AND option_name = 'host'",
+    );
+    let (twice, port) = (format!("{host},{host}"), cluster.shards[1].port);
+    for (of_shard0, of_shard1) in [
+        ((&host, port.to_string()), (&twice, format!("1,{port}"))),
+        ((&twice, format!("1,{port}")), (&host, port.to_string())),
+        ((&twice, format!("{port},1")), (&twice, format!("2,{port}"))),
+        ((&host, port.to_string()), (&twice, port.to_string())),
+    ] {
+        set("shard0", of_shard0.0, &of_shard0.1);
+        set("shard1", of_shard1.0, &of_shard1.1);
+        let (code, message, _) = failure(&cluster.router, &format!("SELECT docshard.find('{NS}')"));
+        assert_eq!(code, "08004", "{of_shard0:?}, {of_shard1:?}: {message}");
+        assert!(message.contains("expected shard \"shard0\"") && message.contains("shard \"shard1\""), "{message}");
+    }
+    set("shard1", &host, &port.to_string());
+    set("shard0", &host, &port.to_string());
     // An address under another name: the call that repairs says where it leads.
     cluster.router.psql("ALTER SERVER docshard_shard0 OPTIONS (ADD hostaddr '127.0.0.1')");
     let (code, message, hint) = failure(&cluster.router, &format!("SELECT docshard.find('{NS}')"));

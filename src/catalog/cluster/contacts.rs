@@ -79,15 +79,18 @@ impl Cluster for Catalog {
     }
 
     fn same_address(&self, server: Oid) -> Result<Option<String>> {
-        let address = |server: Oid| -> Result<Vec<(String, String)>> {
-            let mut options = remote::server_options(server)?;
-            options.retain(|(keyword, _)| ["host", "hostaddr", "port", "dbname"].contains(&keyword.as_str()));
-            options.sort();
-            Ok(options)
+        // Each host by itself: one of a sibling's hosts is enough.
+        let addresses = |server: Oid| -> Result<Vec<Vec<(String, String)>>> {
+            let mut hosts = remote::alternatives(&remote::server_options(server)?);
+            for options in &mut hosts {
+                options.retain(|(keyword, _)| ["host", "hostaddr", "port", "dbname"].contains(&keyword.as_str()));
+                options.sort();
+            }
+            Ok(hosts)
         };
-        let own = address(server)?;
+        let own = addresses(server)?;
         for (shard, other) in cache::remote_shards()? {
-            if other != server && address(other)? == own {
+            if other != server && addresses(other)?.iter().any(|host| own.contains(host)) {
                 return Ok(Some(shard.name.clone()));
             }
         }
