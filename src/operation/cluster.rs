@@ -2,11 +2,12 @@
 
 use super::arguments::{Arguments, Form};
 use super::table::{LOGIN_OPTIONS, NO_USER};
+use crate::catalog::cache;
 use crate::catalog::cluster::dismantle::{self, Scope};
 use crate::catalog::cluster::identity::{check_may_change, check_router};
 use crate::catalog::cluster::shards::Login;
 pub use crate::catalog::cluster::takeover::TakeOver;
-use crate::catalog::cluster::{access, addresses, contacts, rotation, settings, shard_state, takeover};
+use crate::catalog::cluster::{access, addresses, behind, contacts, rotation, settings, shard_state, takeover};
 use crate::catalog::collections::grants::{EVERYTHING, Level};
 use crate::migration::jobs;
 use crate::pg::error::Result;
@@ -14,6 +15,9 @@ use crate::pg::process;
 use crate::pg::server;
 use docshard_core::error::{Kind, bail, error};
 use serde_json::{Value as Json, json};
+
+/// The largest number of collections that an answer lists as refused.
+const MAX_REFUSED: usize = 100;
 
 fn login(options: &Arguments<'_>) -> Option<Login> {
     let password = options.text("password").map(str::to_owned);
@@ -98,8 +102,23 @@ pub fn accept_shard(name: &str, adopt: bool) -> Result<Json> {
             answer[field] = value.clone();
         }
     }
+    if !adopt {
+        still_refused(name, &mut answer)?;
+    }
     answer["ok"] = 1.into();
     Ok(answer)
+}
+
+/// Adds the collections whose statements an accepted shard still refuses, because its versions differ from the catalog's, and what to do.
+fn still_refused(shard: &str, answer: &mut Json) -> Result<()> {
+    let Some(difference) = behind::Expected::read()?.find(&*cache::shard_named(shard)?)? else { return Ok(()) };
+    let more = difference.collections.len().saturating_sub(MAX_REFUSED);
+    answer["refused"] = difference.collections.into_iter().take(MAX_REFUSED).collect();
+    if more > 0 {
+        answer["more"] = more.into();
+    }
+    answer["hint"] = difference.hint.into();
+    Ok(())
 }
 
 /// The databases and collections that an option names, as a string or an array of strings.

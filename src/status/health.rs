@@ -53,6 +53,7 @@ pub fn of_shards(limit: Duration) -> Result<Vec<Health>> {
             Ok((node, seen)) => {
                 let error = expected
                     .difference(&shard, &seen)?
+                    .map(|difference| difference.to_string())
                     .or(left_by_lost_move(&seen)?)
                     .or_else(|| held_up(&shard.name))
                     .or_else(|| unguarded(&node));

@@ -35,7 +35,7 @@ use docshard_core::sql::quote::quote_literal;
 use docshard_core::sql::record::{malformed, parse_json};
 use serde_json::Value as Json;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::fmt::Write;
+use std::fmt::{self, Display, Formatter, Write as _};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -359,6 +359,25 @@ fn describe_ahead(shard: &str, ahead: &[Behind]) -> String {
     list(text, ahead)
 }
 
+/// How a shard differs from the catalog.
+pub struct Difference {
+    /// the collections that are affected
+    pub collections: Vec<String>,
+    pub text: String,
+    /// what to do
+    pub hint: String,
+}
+
+impl Display for Difference {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.text, self.hint)
+    }
+}
+
+fn namespaces(collections: &[Behind]) -> Vec<String> {
+    collections.iter().map(|one| one.namespace.clone()).collect()
+}
+
 /// The collections that each remote shard should have; read before the shards are asked.
 pub struct Expected(HashMap<ShardId, Vec<placements::PlacedCollection>>);
 
@@ -383,7 +402,7 @@ impl Expected {
 
     /// Says in which collections a shard is known to be behind or ahead, and what to do. None if there are none, or if the shard does not
     /// answer.
-    pub fn find(&self, shard: &Shard) -> Result<Option<String>> {
+    pub fn find(&self, shard: &Shard) -> Result<Option<Difference>> {
         match self.0.get(&shard.id).filter(|placed| !placed.is_empty()).map(|_| look(shard, None)) {
             Some(Ok(first)) => self.difference(shard, &first),
             _ => Ok(None),
@@ -391,14 +410,17 @@ impl Expected {
     }
 
     /// Like [`Expected::find`], given the shard's first answer.
-    pub fn difference(&self, shard: &Shard, first: &Seen) -> Result<Option<String>> {
+    pub fn difference(&self, shard: &Shard, first: &Seen) -> Result<Option<Difference>> {
         let behind = self.behind(shard, first)?;
         if !behind.is_empty() {
             let (text, hint) = explain(&shard.name, &behind)?;
-            return Ok(Some(format!("{text}; {hint}")));
+            return Ok(Some(Difference { collections: namespaces(&behind), text, hint }));
         }
         let ahead = self.ahead(shard, first)?;
-        Ok((!ahead.is_empty()).then(|| format!("{}; {}", describe_ahead(&shard.name, &ahead), hint_ahead(&shard.name))))
+        Ok((!ahead.is_empty()).then(|| {
+            let (text, hint) = (describe_ahead(&shard.name, &ahead), hint_ahead(&shard.name));
+            Difference { collections: namespaces(&ahead), text, hint }
+        }))
     }
 
     /// The collections in which a shard is known to be ahead.
