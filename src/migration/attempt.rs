@@ -2,6 +2,7 @@
 
 use super::record::Record;
 use super::shard::ShardSession;
+use super::standbys::Both;
 use docshard_core::routing::protocol::shard_tables::TableRange;
 
 pub(super) struct Attempt {
@@ -14,6 +15,7 @@ pub(super) struct Attempt {
     pub(super) loader: ShardSession,
     /// The pull session, at the recipient.
     pub(super) puller: ShardSession,
+    pub(super) standbys: Both,
     /// A snapshot of the donor: the recipient knows the numbered writes of all transactions that are visible in it.
     pub(super) copied_snapshot: String,
     /// Documents that have changed come with the order of their fields.

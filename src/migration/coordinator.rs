@@ -97,6 +97,7 @@ fn copy_and_decide(mut attempt: Attempt, bytes_per_second: u64, may_split: bool)
         fault::point("move.registering")?;
         session.execute(&format!("SET application_name = {application}"))?;
     }
+    attempt.see_standbys()?;
     // The pull session writes only to the staging table, which is useless after a crash.
     attempt.puller.execute("SET synchronous_commit = off")?;
     let step = |name: &str| transaction::run(|| record::note_step(id, name));
@@ -150,7 +151,7 @@ fn copy_and_decide(mut attempt: Attempt, bytes_per_second: u64, may_split: bool)
             // A standby that lags would prolong the exclusion of writers. So until it follows closely, the move only
             // catches up.
             let quick = standbys::share(limit.unwrap_or(patience)).max(LEAST_SHARE);
-            followed = match copy.attempt.await_standbys(Instant::now() + quick)? {
+            followed = match copy.attempt.await_standbys(true, Instant::now() + quick)? {
                 Standbys::Lag(lagging) => {
                     if lagging_since.get_or_insert_with(Instant::now).elapsed() >= patience {
                         return Err(lagging.gave_way());
@@ -190,7 +191,8 @@ fn copy_and_decide(mut attempt: Attempt, bytes_per_second: u64, may_split: bool)
         sleep_ms((20 * i64::from(attempts)).min(500));
     };
 
-    if followed && let Standbys::Lag(lagging) = copy.attempt.await_standbys(frozen + limit.unwrap_or(patience))? {
+    let deadline = frozen + limit.unwrap_or(patience);
+    if followed && let Standbys::Lag(lagging) = copy.attempt.await_standbys(false, deadline)? {
         return Err(lagging.gave_way());
     }
     fault::point("move.replicated")?;

@@ -6,6 +6,7 @@ use super::numbered;
 use super::record::{self, Record};
 use super::request::MoveRequest;
 use super::shard::{ShardSession, repair_hint};
+use super::standbys::Both;
 use crate::catalog::cache;
 use crate::catalog::change::{self, Locked};
 use crate::catalog::cluster::identity::{self, cluster_id};
@@ -262,6 +263,7 @@ pub(super) fn register(request: &MoveRequest, mut checked: Checked) -> Result<At
                     donor,
                     loader,
                     puller,
+                    standbys: Both::default(),
                     copied_snapshot: numbered::NOTHING.to_owned(),
                     keeps_order: false,
                 });

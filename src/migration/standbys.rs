@@ -5,9 +5,12 @@
 //! part, the decision completes the move after the promotion. The donor's part is awaited, too: without it, a promoted donor would be at an
 //! older version than the catalog, and would refuse the collection's statements until an administrator adopts it.
 //!
-//! The move waits for every server that streams at this moment and could be promoted. A synchronous standby has the part already. A standby
-//! that is not connected is not waited for, so it blocks no move. If a standby does not keep up, the move gives up: before writers are
+//! The move waits for every server that has been connected since it began and could be promoted. A synchronous standby has the part already. A
+//! standby that was not connected is not waited for, so it blocks no move. If a standby does not keep up, the move gives up: before writers are
 //! excluded after `move_wait_ms`, afterwards within `docshard.max_write_stall`.
+//!
+//! INVARIANT: a standby that has been seen counts until the move ends. PostgreSQL disconnects a standby that hangs after `wal_sender_timeout`, by
+//! default as long as `move_wait_ms`; nevertheless it can be promoted. A new session of the same server takes the place of the former one.
 
 use super::attempt::Attempt;
 use super::shard::ShardSession;
@@ -35,15 +38,20 @@ pub struct Lagging {
     shard: String,
     standby: String,
     bytes: i64,
+    is_connected: bool,
 }
 
 impl Lagging {
     /// The error of a move that gives up because of this standby.
     pub fn gave_way(&self) -> Error {
-        let Self { shard, standby, bytes } = self;
+        let Self { shard, standby, bytes, is_connected } = self;
+        let state = match is_connected {
+            true => format!("is {bytes} bytes behind"),
+            false => format!("has disconnected, {bytes} bytes behind"),
+        };
         let message = format!(
-            "gave up waiting for the standby \"{standby}\" of shard \"{shard}\", which is {bytes} bytes behind: in a failover to \
-             it the moved documents would be lost"
+            "gave up waiting for the standby \"{standby}\" of shard \"{shard}\", which {state}: in a failover to it the moved documents \
+             would be lost"
         );
         Error::new(Kind::LockTimeout, message).with_hint(format!(
             "See docshard.health. Move the chunk again when the standby has caught up, or stop its replication; the setting {SETTING} \
@@ -52,11 +60,22 @@ impl Lagging {
     }
 }
 
+/// A standby of a shard.
+struct Standby {
+    name: String,
+    /// the same in all of its sessions
+    server: String,
+    /// empty for a shard of 0.3.0, which does not report it
+    session: String,
+    /// the last position that it has reported
+    flushed: i64,
+    is_connected: bool,
+}
+
 /// What a shard reports of its WAL.
 struct Report {
     flushed: i64,
-    /// standbys that stream now, and what they have flushed
-    streaming: Vec<(String, i64)>,
+    standbys: Vec<Standby>,
 }
 
 impl Report {
@@ -71,57 +90,115 @@ impl Report {
             return Ok(None);
         };
         let standby = |one: &serde_json::Value| {
-            let name = one["name"].as_str().unwrap_or_default().to_owned();
+            let text = |field: &str| one[field].as_str().unwrap_or_default().to_owned();
             let flushed =
                 one["flushed"].as_i64().ok_or_else(|| malformed("node_health", "a standby without a position"))?;
-            Ok((name, flushed))
+            let (name, server, session) = (text("name"), text("server"), text("session"));
+            Ok(Standby { name, server, session, flushed, is_connected: true })
         };
-        Ok(Some(Self { flushed, streaming: streaming.iter().map(standby).collect::<Result<_>>()? }))
+        Ok(Some(Self { flushed, standbys: streaming.iter().map(standby).collect::<Result<_>>()? }))
+    }
+}
+
+/// The standbys of a shard that have been seen since a move or a change of layout began.
+#[derive(Default)]
+pub struct Seen(Vec<Standby>);
+
+impl Seen {
+    /// Asks the shard for its standbys; returns the position that it has flushed. None for a shard of an earlier release.
+    pub fn look(&mut self, shard: &mut ShardSession) -> Result<Option<i64>> {
+        let Some(report) = Report::of(shard)? else { return Ok(None) };
+        self.add(report.standbys);
+        Ok(Some(report.flushed))
     }
 
-    /// Returns the standby that is furthest behind a position; None if none is behind it.
-    fn lagging(&self, shard: &str, position: i64) -> Option<Lagging> {
-        let (standby, flushed) = self.streaming.iter().min_by_key(|(_, flushed)| *flushed)?;
-        let bytes = position.saturating_sub(*flushed);
-        (bytes > 0).then(|| Lagging { shard: shard.to_owned(), standby: standby.clone(), bytes })
+    fn add(&mut self, connected: Vec<Standby>) {
+        // Without their sessions, the standbys of a shard of 0.3.0 cannot be told apart: those that have disconnected are forgotten.
+        self.0.retain(|one| !one.session.is_empty());
+        for one in &mut self.0 {
+            one.is_connected = false;
+        }
+        let mut new = Vec::new();
+        for found in connected {
+            match self.0.iter_mut().find(|one| one.session == found.session) {
+                Some(same) if !found.session.is_empty() => *same = found,
+                _ => new.push(found),
+            }
+        }
+        for found in new {
+            let is_former = |one: &&mut Standby| !one.is_connected && one.server == found.server;
+            // Several standbys may have the same name and address. The new session must not hide the one that is furthest behind.
+            match self.0.iter_mut().filter(is_former).max_by_key(|one| one.flushed) {
+                Some(former) => *former = found,
+                None => self.0.push(found),
+            }
+        }
     }
+
+    /// Returns the standby that is furthest behind a position; None if none is behind it. `must_stay`: a standby that has disconnected counts,
+    /// even if it was not behind before, because it will lack what comes.
+    fn lagging(&self, shard: &str, position: i64, must_stay: bool) -> Option<Lagging> {
+        let is_behind = |one: &&Standby| one.flushed < position || must_stay && !one.is_connected;
+        let Standby { name, flushed, is_connected, .. } =
+            self.0.iter().filter(is_behind).min_by_key(|one| one.flushed)?;
+        let bytes = position.saturating_sub(*flushed).max(0);
+        Some(Lagging { shard: shard.to_owned(), standby: name.clone(), bytes, is_connected: *is_connected })
+    }
+
+    /// Waits until the shard's standbys have flushed what the shard has now.
+    pub fn wait(&mut self, shard: &mut ShardSession, must_stay: bool, deadline: Instant) -> Result<Standbys> {
+        let Some(position) = self.look(shard)? else { return Ok(Standbys::None) };
+        let mut pause = PAUSES.0;
+        while let Some(lagging) = self.lagging(&shard.name, position, must_stay) {
+            if Instant::now() >= deadline {
+                return Ok(Standbys::Lag(lagging));
+            }
+            sleep_ms(pause);
+            pause = (pause * 2).min(PAUSES.1);
+            self.look(shard)?;
+        }
+        Ok(if self.0.is_empty() { Standbys::None } else { Standbys::FollowClosely })
+    }
+}
+
+/// The standbys of both shards of a move.
+#[derive(Default)]
+pub(super) struct Both {
+    donor: Seen,
+    recipient: Seen,
 }
 
 /// What a wait for standbys has found.
 pub enum Standbys {
-    /// none streams from the two shards, or moves do not wait
+    /// none has been connected to the two shards, or moves do not wait
     None,
     /// they have flushed what the shards had
     FollowClosely,
     Lag(Lagging),
 }
 
-/// Waits until the shard's streaming standbys have flushed what the shard has now.
-pub fn await_shard(shard: &mut ShardSession, deadline: Instant) -> Result<Standbys> {
-    let Some(mut report) = Report::of(shard)? else { return Ok(Standbys::None) };
-    let position = report.flushed;
-    let mut pause = PAUSES.0;
-    while let Some(lagging) = report.lagging(&shard.name, position) {
-        if Instant::now() >= deadline {
-            return Ok(Standbys::Lag(lagging));
-        }
-        sleep_ms(pause);
-        pause = (pause * 2).min(PAUSES.1);
-        let Some(next) = Report::of(shard)? else { break };
-        report = next;
-    }
-    Ok(if report.streaming.is_empty() { Standbys::None } else { Standbys::FollowClosely })
-}
-
 impl Attempt {
-    /// Waits until the streaming standbys have flushed what the two shards have flushed by now.
+    /// Remembers the standbys that are connected at the beginning.
+    pub(super) fn see_standbys(&mut self) -> Result<()> {
+        if !transaction::run(|| settings::boolean(SETTING))? {
+            return Ok(());
+        }
+        self.standbys.recipient.look(&mut self.puller)?;
+        self.standbys.donor.look(&mut self.donor)?;
+        Ok(())
+    }
+
+    /// Waits until the standbys have flushed what the two shards have flushed by now. `must_stay`: those that have disconnected must
+    /// come back, in any case.
     ///
     /// The load session may be in a transaction, so the recipient is asked in the pull session. The donor session must be in none.
-    pub(super) fn await_standbys(&mut self, deadline: Instant) -> Result<Standbys> {
+    pub(super) fn await_standbys(&mut self, must_stay: bool, deadline: Instant) -> Result<Standbys> {
         if !transaction::run(|| settings::boolean(SETTING))? {
             return Ok(Standbys::None);
         }
-        Ok(match (await_shard(&mut self.puller, deadline)?, await_shard(&mut self.donor, deadline)?) {
+        let Both { donor, recipient } = &mut self.standbys;
+        let found = recipient.wait(&mut self.puller, must_stay, deadline)?;
+        Ok(match (found, donor.wait(&mut self.donor, must_stay, deadline)?) {
             (Standbys::Lag(lagging), _) | (_, Standbys::Lag(lagging)) => Standbys::Lag(lagging),
             (Standbys::None, Standbys::None) => Standbys::None,
             _ => Standbys::FollowClosely,

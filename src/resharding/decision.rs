@@ -21,7 +21,7 @@ use crate::catalog::collections::layout::{self, Copy};
 use crate::migration::names;
 use crate::migration::shard::ShardSession;
 use crate::migration::stall;
-use crate::migration::standbys::{self, Standbys};
+use crate::migration::standbys::{self, Lagging, Standbys};
 use crate::pg::error::{Error, Result};
 use crate::pg::process::job;
 use crate::pg::server::sleep_ms;
@@ -53,6 +53,8 @@ const LAST_ROUND: i64 = 100_000;
 
 /// The same as [`QUEUE_MS`], if writers may wait without a limit.
 const PATIENT_QUEUE_MS: i64 = 5_000;
+/// Standbys get at most this time to follow before writers are excluded; then changes are copied again.
+const MAX_QUICK: Duration = Duration::from_secs(1);
 /// How long writers may take to end, if they may wait without a limit: less than a write waits at the gate.
 const MAX_DRAIN: Duration = Duration::from_secs(50);
 
@@ -115,7 +117,9 @@ impl Copying {
             let may_stall = transaction::run(|| resharding::may_stall(self.change.id))?;
             let now = self.sessions.writers(self.change.of.id)?;
             let some_stay = now.keys().any(|writer| before.contains_key(writer));
-            if !some_stay || may_stall {
+            // Writers would be excluded in vain.
+            let lagging = if purpose == Purpose::Decide { self.lagging_standby()? } else { None };
+            if lagging.is_none() && (!some_stay || may_stall) {
                 if purpose == Purpose::Decide {
                     // This is a transaction of its own, so a later attempt gets another version even if this attempt is
                     // rolled back.
@@ -136,6 +140,9 @@ impl Copying {
                 transaction::run(|| resharding::set_attempts(self.change.id, attempts))?;
             }
             if Instant::now() >= deadline {
+                if let Some(lagging) = lagging {
+                    return Err(lagging.gave_way());
+                }
                 return Err(match (&self.refused, now.is_empty(), self.blocking.is_empty()) {
                     (Some(key), ..) => refused::duplicate(&self.change.of.namespace, Some(key)),
                     (None, true, true) => gave_up(),
@@ -352,12 +359,25 @@ impl Copying {
             return Ok(());
         }
         let deadline = deadline.unwrap_or_else(|| Instant::now() + Duration::from_secs(60));
-        for Recipient { puller, .. } in &mut self.sessions.recipients {
-            if let Standbys::Lag(lagging) = standbys::await_shard(puller, deadline)? {
-                return Err(lagging.gave_way());
+        self.wait_for_standbys(false, deadline)?.map_or(Ok(()), |lagging| Err(lagging.gave_way()))
+    }
+
+    /// Returns a standby that does not follow closely, or has disconnected, although writers are not excluded.
+    fn lagging_standby(&mut self) -> Result<Option<Lagging>> {
+        if !transaction::run(|| settings::boolean(standbys::SETTING))? {
+            return Ok(None);
+        }
+        let quick = stall::limit().unwrap_or(MAX_QUICK).min(MAX_QUICK);
+        self.wait_for_standbys(true, Instant::now() + quick)
+    }
+
+    fn wait_for_standbys(&mut self, must_stay: bool, deadline: Instant) -> Result<Option<Lagging>> {
+        for Recipient { puller, standbys, .. } in &mut self.sessions.recipients {
+            if let Standbys::Lag(lagging) = standbys.wait(puller, must_stay, deadline)? {
+                return Ok(Some(lagging));
             }
         }
-        Ok(())
+        Ok(None)
     }
 }
 

@@ -4,12 +4,13 @@ use super::register::Registered;
 use crate::catalog::cache;
 use crate::catalog::cluster::identity::{self, cluster_id};
 use crate::catalog::cluster::shard::Shard;
-use crate::catalog::cluster::{contacts, field_order};
+use crate::catalog::cluster::{contacts, field_order, settings};
 use crate::migration::names;
 use crate::migration::numbered;
 use crate::migration::pulling::{self, MAX_FETCHED, Pulling, Sources};
 use crate::migration::register::check_node;
 use crate::migration::shard::ShardSession;
+use crate::migration::standbys::{self, Seen};
 use crate::pg::error::{Error, Result};
 use crate::pg::server::sleep_ms;
 use crate::pg::{fault, transaction};
@@ -50,6 +51,7 @@ pub(super) struct Recipient {
     pub(super) shard: ShardId,
     pub(super) puller: ShardSession,
     pub(super) loader: ShardSession,
+    pub(super) standbys: Seen,
     /// its share of the keys
     pub(super) share: Vec<u8>,
     /// the names under which it reads each donor's tables, in the order of [`Sessions::donors`]
@@ -104,11 +106,12 @@ impl Sessions {
                 let (mut puller, loader) = (open(&shard)?, open(&shard)?);
                 opened.donors.iter().for_each(|donor| puller.waits_also_for(&donor.session));
                 let (share, sources) = (Share::of(&change.layout.chunks, *id).encode(), donors.iter().map(source));
-                opened.recipients.push(Recipient { shard: *id, puller, loader, share, sources: sources.collect() });
+                let (standbys, sources) = (Seen::default(), sources.collect());
+                opened.recipients.push(Recipient { shard: *id, puller, loader, standbys, share, sources });
             }
             Ok(opened)
         })?;
-        let cluster = transaction::run(cluster_id)?;
+        let (cluster, sees_standbys) = transaction::run(|| Ok((cluster_id()?, settings::boolean(standbys::SETTING)?)))?;
         // Cleaning up finds the sessions by this name.
         let application = format!("SET application_name = {}", quote_literal(&names::application(cluster, change.id)));
         for session in sessions.all() {
@@ -120,6 +123,9 @@ impl Sessions {
             // `await_standbys` does.
             recipient.puller.execute("SET synchronous_commit = off")?;
             recipient.loader.execute("SET synchronous_commit = off")?;
+            if sees_standbys {
+                recipient.standbys.look(&mut recipient.puller)?;
+            }
         }
         Ok(sessions)
     }

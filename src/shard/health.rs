@@ -9,8 +9,9 @@ use docshard_core::sql::param::Param;
 /// Returns versions, timeline, standbys, transactions in doubt, free connections, and what is wrong with triggers and privileges, as JSON.
 /// Runs as the extension's owner.
 ///
-/// `streaming` are the servers that could be promoted: they stream now, and replay what they receive. Other receivers of WAL, such as
-/// `pg_receivewal` and subscribers, are not among them. Positions are numbers of bytes, as a move compares them.
+/// `streaming` are the servers that could be promoted: they are connected, and replay what they receive. Other receivers of WAL, such as
+/// `pg_receivewal` and subscribers, are not among them: the former replay nothing, and a session of the latter has a database. `server` is the
+/// same in all sessions of a standby: its slot, or else its name and address. Positions are numbers of bytes, as a move compares them.
 ///
 /// `oldestSyncWait` is in seconds. PostgreSQL does not record when a commit began to wait for its synchronous standby, so it counts from
 /// the start of the statement that commits.
@@ -56,11 +57,12 @@ pub fn of_this_node() -> Result<String> {
                  coalesce(json_agg(json_build_object('name', application_name, 'state', state, 'sync', sync_state, \
                    'lagBytes', pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn)::int8, \
                    'lagSeconds', extract(epoch FROM replay_lag)::float8) ORDER BY application_name), '[]') AS replication, \
-                 coalesce(json_agg(json_build_object('name', application_name, \
+                 coalesce(json_agg(json_build_object('name', application_name, 'session', pid || ' ' || backend_start, \
+                     'server', coalesce((SELECT 'slot ' || min(l.slot_name) FROM pg_catalog.pg_replication_slots AS l \
+                         WHERE l.active_pid = w.pid AND NOT l.temporary), 'name ' || application_name || ' ' || coalesce(client_addr::text, '')), \
                      'flushed', coalesce((flush_lsn - '0/0'::pg_lsn)::int8, 0))) \
-                   FILTER (WHERE state = 'streaming' AND replay_lsn IS NOT NULL AND NOT EXISTS ( \
-                     SELECT FROM pg_catalog.pg_replication_slots AS l WHERE l.active_pid = w.pid AND l.slot_type = 'logical')), '[]') \
-                   AS streaming \
+                   FILTER (WHERE state IN ('catchup', 'streaming') AND replay_lsn IS NOT NULL AND EXISTS ( \
+                     SELECT FROM pg_catalog.pg_stat_activity AS a WHERE a.pid = w.pid AND a.datid IS NULL)), '[]') AS streaming \
                FROM pg_catalog.pg_stat_replication AS w WHERE state <> 'backup') AS r"
         ),
         &[Param::Text(env!("CARGO_PKG_VERSION")), Param::Text(&store::SCHEMA.to_string_lossy())],

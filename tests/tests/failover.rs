@@ -3,7 +3,7 @@
 
 use docshard_tests::faults::Fault;
 use docshard_tests::moving::{Moving, NS, PATIENCE, count, increment, insert};
-use docshard_tests::{Cluster, Node, Standby, wait_until};
+use docshard_tests::{Cluster, FrozenReceiver, Node, Standby, Started, wait_until};
 use postgres::error::DbError;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -100,13 +100,154 @@ fn a_standby_that_stops_during_the_hand_over_ends_the_move() {
     moving.check();
 }
 
-/// Standbys that do not stream are not waited for, nor are other receivers of WAL.
+/// A standby counts until the end of a move that has seen it, even if its server ends the connection meanwhile. It may come back; a move
+/// that begins while it is away leaves it out.
+#[test]
+fn a_standby_that_disconnects_during_a_move_counts() {
+    let mut moving = Moving::start(200);
+    set(&moving.cluster.router, "move_wait_ms", "4000");
+    let shard = &moving.cluster.shards[1];
+    let standby = shard.asynchronous_standby();
+    shard.drop_silent_receivers();
+    let gave_way = |answer| {
+        let error = refusal(answer);
+        assert_eq!(error.code().code(), "55P03", "{error:?}");
+        assert!(error.message().contains("of shard \"shard1\", which has disconnected"), "{error:?}");
+        assert_eq!(moving.owner(), "shard0");
+        moving.check();
+    };
+    let back = |receiver: &FrozenReceiver| {
+        standby.thaw_receiver(receiver);
+        shard.await_receivers(1);
+    };
+
+    // While the move waits for it.
+    let receiver = standby.freeze_receiver();
+    gave_way(moving.move_to("shard1").map(drop));
+    shard.await_receivers(0);
+    back(&receiver);
+
+    // At the beginning of the move, and with writers excluded.
+    for (point, stall) in [("move.placed", "500"), ("move.frozen", "8s"), ("move.prepared", "8s")] {
+        moving.cluster.router.psql(&format!("ALTER SYSTEM SET docshard.max_write_stall = '{stall}'"));
+        moving.cluster.router.psql("SELECT pg_reload_conf()");
+        moving.cluster.router.arm(point, Fault::Pause);
+        let mover = moving.start_move("shard1");
+        moving.cluster.router.await_fault(point);
+        let receiver = standby.freeze_receiver();
+        shard.await_receivers(0);
+        moving.cluster.router.release(point);
+        gave_way(mover.join().expect("a thread"));
+        back(&receiver);
+    }
+
+    // It is back in time.
+    set(&moving.cluster.router, "move_wait_ms", "60000");
+    let receiver = standby.freeze_receiver();
+    let mover = moving.start_move("shard1");
+    shard.await_receivers(0);
+    wait_until("the move waits", PATIENCE, || moving.step() == "waiting for standbys");
+    assert_eq!(moving.owner(), "shard0");
+    standby.thaw_receiver(&receiver);
+    mover.join().expect("a thread").expect("it follows again");
+    moving.cluster.shards[1].fail_over(standby);
+    wait_until("its position is known", PATIENCE, || {
+        moving.cluster.router.client().batch_execute(&format!("SELECT docshard.count_documents('{NS}')")).is_ok()
+    });
+    moving.check();
+}
+
+/// The same for a change of layout.
+#[test]
+fn a_standby_that_disconnects_during_a_change_of_layout_counts() {
+    let mut moving = Moving::start(200);
+    let shard = &moving.cluster.shards[1];
+    let standby = shard.asynchronous_standby();
+    shard.drop_silent_receivers();
+    let reshard = |wait: i32| {
+        format!("SELECT docshard.reshard_collection('{NS}', '{{\"_id\": 1}}', '{{\"commitTimeoutMS\": {wait}}}')")
+    };
+    for point in ["reshard.prepared", "reshard.caught_up", "reshard.last_round"] {
+        moving.cluster.router.arm(point, Fault::Pause);
+        let change = moving.spawn(reshard(4000));
+        moving.cluster.router.await_fault(point);
+        let receiver = standby.freeze_receiver();
+        shard.await_receivers(0);
+        moving.cluster.router.release(point);
+        let error = refusal(change.join().expect("a thread"));
+        assert_eq!(error.code().code(), "55P03", "{point}: {error:?}");
+        assert!(error.message().contains("of shard \"shard1\", which has disconnected"), "{point}: {error:?}");
+        moving.check();
+        standby.thaw_receiver(&receiver);
+        shard.await_receivers(1);
+    }
+
+    moving.cluster.router.arm("reshard.cloned", Fault::Pause);
+    let change = moving.spawn(reshard(60_000));
+    moving.cluster.router.await_fault("reshard.cloned");
+    let receiver = standby.freeze_receiver();
+    shard.await_receivers(0);
+    moving.cluster.router.release("reshard.cloned");
+    // Meanwhile writers go on.
+    moving.run(&increment(1));
+    standby.thaw_receiver(&receiver);
+    change.join().expect("a thread").expect("it follows again");
+    moving.cluster.shards[1].fail_over(standby);
+    let all = format!("SELECT docshard.count_documents('{NS}')");
+    wait_until("its position is known", PATIENCE, || moving.cluster.router.client().batch_execute(&all).is_ok());
+    assert_eq!(moving.cluster.router.value::<i64>(&all), moving.documents);
+}
+
+/// Standbys that are away when a move begins are not waited for.
 #[test]
 fn a_standby_that_is_gone_blocks_no_move() {
     let moving = Moving::start(100);
     let _gone = [cut_off(&moving.cluster.shards[0]), cut_off(&moving.cluster.shards[1])];
     moving.move_to("shard1").expect("a move");
     moving.check();
+}
+
+/// Other receivers of WAL than standbys are not waited for, neither while they hang nor when they disconnect.
+#[test]
+fn other_receivers_of_wal_block_no_move() {
+    let mut moving = Moving::start(100);
+    let shard = &mut moving.cluster.shards[1];
+    shard.stop();
+    shard.configure("wal_level = logical");
+    shard.start();
+    let shard = &moving.cluster.shards[1];
+    wait_until("the router is connected again", PATIENCE, || {
+        moving.cluster.router.client().batch_execute(&format!("SELECT docshard.count_documents('{NS}')")).is_ok()
+    });
+    for (turn, to) in [(0, "shard1"), (1, "shard0")] {
+        let scratch = |name: &str| shard.scratch_file(&format!("{name}{turn}")).to_str().expect("a path").to_owned();
+        let slot = format!("subscriber{turn}");
+        shard.psql(&format!("SELECT pg_create_logical_replication_slot('{slot}', 'test_decoding')"));
+        let (wal, backup, changes) = (scratch("wal"), scratch("backup"), scratch("changes"));
+        std::fs::create_dir(&wal).expect("a folder");
+        std::fs::set_permissions(&wal, std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("a folder");
+        let receivers = [
+            shard.start_program("pg_receivewal", &["-D", &wal, "--no-loop"]),
+            shard.start_program(
+                "pg_recvlogical",
+                &["-d", "postgres", "-S", &slot, "--start", "--no-loop", "-f", &changes],
+            ),
+            shard.start_program("pg_basebackup", &["-D", &backup, "--checkpoint=fast", "--max-rate=32k"]),
+        ];
+        // The backup has two connections.
+        shard.await_receivers(4);
+        moving.cluster.router.arm("move.placed", Fault::Pause);
+        let mover = moving.start_move(to);
+        moving.cluster.router.await_fault("move.placed");
+        receivers.iter().for_each(Started::freeze);
+        if turn == 1 {
+            drop(receivers);
+            shard.await_receivers(0);
+        }
+        moving.cluster.router.release("move.placed");
+        mover.join().expect("a thread").expect("a move");
+        moving.check();
+    }
 }
 
 /// The commits of a move are lost, but not what was prepared: the decision completes it, without an administrator.
@@ -197,6 +338,11 @@ fn a_shard_that_has_lost_moves_is_adopted() {
     let error = refusal(moving.cluster.router.client().batch_execute("SELECT docshard.count_documents('test.later')"));
     assert!(error.message().contains("test.later is missing there"), "{error:?}");
 
+    // Without the option, the call names what stays refused.
+    let accepted: Value = moving.cluster.router.value("SELECT docshard.accept_shard('shard1')::json");
+    assert_eq!(accepted["refused"], json!([NS, "test.later"]), "{accepted}");
+    assert!(accepted["hint"].as_str().is_some_and(|hint| hint.contains("'{\"adopt\": true}'")), "{accepted}");
+
     // A failure at any point leaves a state from which the same call continues.
     for (point, fault) in
         [("adopt.moves_ended", Fault::Error), ("adopt.adopting", Fault::Error), ("adopt.adopting", Fault::Kill)]
@@ -226,6 +372,8 @@ fn a_shard_that_has_lost_moves_is_adopted() {
     assert_eq!(of("test.later")["from"], Value::Null, "{said}");
     assert_eq!(logged(&moving.cluster, "adoptShard"), 1);
     assert_eq!(adopt(&moving.cluster, "shard1")["adopted"], json!([]), "nothing is left to do");
+    let accepted: Value = moving.cluster.router.value("SELECT docshard.accept_shard('shard1')::json");
+    assert_eq!(accepted, json!({"shardAccepted": "shard1", "ok": 1}));
 
     assert_eq!(count(&mut moving.cluster.router.client()), moving.documents - moving.chunk);
     moving.run("SELECT docshard.insert_one('test.later', '{\"_id\": 1, \"k\": 1}')");

@@ -34,6 +34,25 @@ impl Node {
         standby
     }
 
+    /// Ends the connections of receivers of WAL that do not answer for a second.
+    ///
+    /// # Panics
+    /// If the configuration cannot be changed.
+    pub fn drop_silent_receivers(&self) {
+        self.psql("ALTER SYSTEM SET wal_sender_timeout = '1s'");
+        self.psql("SELECT pg_reload_conf()");
+    }
+
+    /// Waits until that many receivers of WAL are connected.
+    ///
+    /// # Panics
+    /// If it takes too long.
+    pub fn await_receivers(&self, number: i64) {
+        wait_until("receivers of WAL are connected", PATIENCE, || {
+            self.value::<i64>("SELECT count(*) FROM pg_stat_replication WHERE state <> 'startup'") == number
+        });
+    }
+
     /// Makes each commit wait, until [`Node::forget_standbys`], for a standby that does not exist.
     ///
     /// # Panics

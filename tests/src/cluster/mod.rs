@@ -12,6 +12,7 @@ mod session;
 
 pub use self::copies::{Backup, DiskClone, FrozenReceiver, Standby};
 pub use self::node::Node;
+pub use self::session::Started;
 
 use self::authority::Authority;
 use self::data_directory::scratch_folder;

@@ -1,16 +1,36 @@
 //! Connections to a server, and PostgreSQL's programs that connect to it.
 
 use super::node::Node;
-use crate::process::run;
+use crate::process::{children, run, signal, signal_all};
 use postgres::error::SqlState;
 use postgres::types::FromSqlOwned;
 use postgres::{Client, NoTls};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
 
 /// statement_timeout of the tests' sessions, in seconds.
 const LIMIT_S: u32 = 120;
+
+/// A program that runs beside the test. It is killed when this is dropped.
+#[derive(Debug)]
+pub struct Started(Child);
+
+impl Started {
+    /// Stops the program with SIGSTOP.
+    pub fn freeze(&self) {
+        signal(self.0.id(), "STOP");
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        signal_all(&children(self.0.id()), "KILL");
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 impl Node {
     /// A connection URL for the superuser; by the Unix socket if the server requires TLS.
@@ -100,6 +120,19 @@ impl Node {
     /// # Panics
     /// If the program fails.
     pub fn program(&self, name: &str, arguments: &[&str]) -> String {
+        run(self.command(name, arguments))
+    }
+
+    /// Starts one of PostgreSQL's programs, which is killed when this is dropped.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn start_program(&self, name: &str, arguments: &[&str]) -> Started {
+        let mut command = self.command(name, arguments);
+        Started(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts"))
+    }
+
+    fn command(&self, name: &str, arguments: &[&str]) -> Command {
         let mut program = self.installation.program(name);
         program.env("PGHOST", "127.0.0.1").env("PGPORT", self.port.to_string());
         program.env("PGUSER", "postgres").env("PGDATABASE", "postgres").args(arguments);
@@ -107,7 +140,7 @@ impl Node {
         if let Some(root) = &self.authority {
             program.env("PGSSLMODE", "verify-full").env("PGSSLROOTCERT", root);
         }
-        run(program)
+        program
     }
 
     /// A path for a file that the server and PostgreSQL's programs can write. The file is removed with the cluster.
