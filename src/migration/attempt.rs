@@ -2,8 +2,10 @@
 
 use super::record::Record;
 use super::shard::ShardSession;
-use super::standbys::Both;
+use super::standbys::{Both, Standbys};
+use crate::pg::error::Result;
 use docshard_core::routing::protocol::shard_tables::TableRange;
+use std::time::Instant;
 
 pub(super) struct Attempt {
     pub(super) record: Record,
@@ -20,6 +22,18 @@ pub(super) struct Attempt {
     pub(super) copied_snapshot: String,
     /// Documents that have changed come with the order of their fields.
     pub(super) keeps_order: bool,
+}
+
+impl Attempt {
+    /// Remembers the standbys that are connected at the beginning.
+    pub(super) fn see_standbys(&mut self) -> Result<()> {
+        self.standbys.look(&mut self.donor, &mut self.puller)
+    }
+
+    /// See [`Both::wait`]. The load session may be in a transaction, so the recipient is asked in the pull session.
+    pub(super) fn await_standbys(&mut self, must_stay: bool, deadline: Instant) -> Result<Standbys> {
+        self.standbys.wait(&mut self.donor, &mut self.puller, must_stay, deadline)
+    }
 }
 
 /// The range of a move with this upper bound, in statements for shards.

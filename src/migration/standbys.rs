@@ -12,7 +12,6 @@
 //! INVARIANT: a standby that has been seen counts until the move ends. PostgreSQL disconnects a standby that hangs after `wal_sender_timeout`, by
 //! default as long as `move_wait_ms`; nevertheless it can be promoted. A new session of the same server takes the place of the former one.
 
-use super::attempt::Attempt;
 use super::shard::ShardSession;
 use crate::catalog::cluster::settings;
 use crate::pg::error::{Error, Result};
@@ -177,28 +176,30 @@ pub enum Standbys {
     Lag(Lagging),
 }
 
-impl Attempt {
+impl Both {
     /// Remembers the standbys that are connected at the beginning.
-    pub(super) fn see_standbys(&mut self) -> Result<()> {
-        if !transaction::run(|| settings::boolean(SETTING))? {
-            return Ok(());
+    pub(super) fn look(&mut self, donor: &mut ShardSession, recipient: &mut ShardSession) -> Result<()> {
+        if transaction::run(|| settings::boolean(SETTING))? {
+            self.recipient.look(recipient)?;
+            self.donor.look(donor)?;
         }
-        self.standbys.recipient.look(&mut self.puller)?;
-        self.standbys.donor.look(&mut self.donor)?;
         Ok(())
     }
 
-    /// Waits until the standbys have flushed what the two shards have flushed by now. `must_stay`: those that have disconnected must
-    /// come back, in any case.
-    ///
-    /// The load session may be in a transaction, so the recipient is asked in the pull session. The donor session must be in none.
-    pub(super) fn await_standbys(&mut self, must_stay: bool, deadline: Instant) -> Result<Standbys> {
+    /// Waits until the standbys have flushed what the two shards have flushed by now. `must_stay`: those that have disconnected must come back
+    /// in any case. The sessions must be in no transaction.
+    pub(super) fn wait(
+        &mut self,
+        donor: &mut ShardSession,
+        recipient: &mut ShardSession,
+        must_stay: bool,
+        deadline: Instant,
+    ) -> Result<Standbys> {
         if !transaction::run(|| settings::boolean(SETTING))? {
             return Ok(Standbys::None);
         }
-        let Both { donor, recipient } = &mut self.standbys;
-        let found = recipient.wait(&mut self.puller, must_stay, deadline)?;
-        Ok(match (found, donor.wait(&mut self.donor, must_stay, deadline)?) {
+        let found = self.recipient.wait(recipient, must_stay, deadline)?;
+        Ok(match (found, self.donor.wait(donor, must_stay, deadline)?) {
             (Standbys::Lag(lagging), _) | (_, Standbys::Lag(lagging)) => Standbys::Lag(lagging),
             (Standbys::None, Standbys::None) => Standbys::None,
             _ => Standbys::FollowClosely,
