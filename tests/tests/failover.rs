@@ -105,10 +105,10 @@ fn a_standby_that_stops_during_the_hand_over_ends_the_move() {
 #[test]
 fn a_standby_that_disconnects_during_a_move_counts() {
     let mut moving = Moving::start(200);
-    set(&moving.cluster.router, "move_wait_ms", "4000");
+    set(&moving.cluster.router, "move_wait_ms", "8000");
     let shard = &moving.cluster.shards[1];
-    let standby = shard.asynchronous_standby();
     shard.drop_silent_receivers();
+    let standby = shard.asynchronous_standby();
     let gave_way = |answer| {
         let error = refusal(answer);
         assert_eq!(error.code().code(), "55P03", "{error:?}");
@@ -162,8 +162,8 @@ fn a_standby_that_disconnects_during_a_move_counts() {
 fn a_standby_that_disconnects_during_a_change_of_layout_counts() {
     let mut moving = Moving::start(200);
     let shard = &moving.cluster.shards[1];
-    let standby = shard.asynchronous_standby();
     shard.drop_silent_receivers();
+    let standby = shard.asynchronous_standby();
     let reshard = |wait: i32| {
         format!("SELECT docshard.reshard_collection('{NS}', '{{\"_id\": 1}}', '{{\"commitTimeoutMS\": {wait}}}')")
     };

@@ -34,12 +34,13 @@ impl Node {
         standby
     }
 
-    /// Ends the connections of receivers of WAL that do not answer for a second.
+    /// Ends the connections of receivers of WAL that do not answer for three seconds. To be called before there are any, because it ends idle ones,
+    /// too.
     ///
     /// # Panics
     /// If the configuration cannot be changed.
     pub fn drop_silent_receivers(&self) {
-        self.psql("ALTER SYSTEM SET wal_sender_timeout = '1s'");
+        self.psql("ALTER SYSTEM SET wal_sender_timeout = '3s'");
         self.psql("SELECT pg_reload_conf()");
     }
 
