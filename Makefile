@@ -87,7 +87,7 @@ test-all: ## all tests with every supported version of PostgreSQL, each in a Deb
 test-functional: install ## the public suite documentdb/functional-tests through a gateway; FUNCTIONAL_TESTS=… is a checkout of it, FOLDER=… a part
 	@.ci/test_functional $(FOLDER)
 
-soak: deps ## accidents while chunks move, malformed arguments, random pipelines, for SECONDS=600 each; SEED=… repeats a run
+soak: deps ## accidents while chunks move, malformed arguments, random pipelines and messages, for SECONDS=600 each; SEED=… repeats a run
 	@DOCSHARD_SOAK_SECONDS=$(or $(SECONDS),600) DOCSHARD_SEED=$(SEED) .ci/test soak
 
 fuzz: ## fuzz the core, FUZZ_S seconds a target (60); needs nightly Rust and cargo-fuzz

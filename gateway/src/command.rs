@@ -4,7 +4,7 @@
 //! occurs twice.
 
 use crate::recovery::Xid;
-use crate::reply::{COMMAND_NOT_FOUND, FAILED_TO_PARSE, Failure};
+use crate::reply::{COMMAND_NOT_FOUND, FAILED_TO_PARSE, Failure, INVALID_NAMESPACE};
 use crate::session::{self, Id, Part, Place};
 use crate::wire::message::Request;
 use bson::spec::BinarySubtype;
@@ -106,6 +106,10 @@ impl Command {
         }
         let database =
             database.ok_or_else(|| Failure::new((40571, "Location40571"), "OP_MSG requests require a $db argument"))?;
+        if database.contains('\0') {
+            let message = "namespaces cannot have embedded null characters";
+            return Err(Failure::new(INVALID_NAMESPACE, message));
+        }
         let part = session::part(name, document)?;
         let mut number_at = None;
         if let Part::Retryable(Place { session, number }) = part
@@ -273,6 +277,13 @@ mod tests {
         }
         assert!(parse(&doc! { "$db": "test" }, &[]).is_err(), "a command without a name");
         assert_eq!(parse(&doc! { "x".repeat(1000): 1, "$db": "test" }, &[]).unwrap_err().code, 59);
+    }
+
+    /// PostgreSQL has no such strings.
+    #[test]
+    fn a_database_has_no_nul_in_its_name() {
+        let failure = parse(&doc! { "ping": 1, "$db": "a\0b" }, &[]).unwrap_err();
+        assert_eq!((failure.code, failure.name.as_str()), (73, "InvalidNamespace"));
     }
 
     proptest::proptest! {

@@ -1,8 +1,8 @@
 //! Which session has which cursor.
 //!
 //! A cursor is a portal of the session that opened it (`src/command/cursors.rs` of the extension), so `getMore` must go to that session.
-//! In between, the session serves other statements. So a `getMore` waits while its session runs another client's statement, and a cursor
-//! ends with its session.
+//! In between, the session serves other statements, if no session without cursors is idle (`pool`). So a `getMore` waits while its session
+//! runs another client's statement, and a cursor ends with its session.
 //!
 //! A cursor of a transaction is in the transaction's session, and ends with the transaction.
 //!
@@ -22,7 +22,7 @@ pub const IDLE: Duration = Duration::from_secs(900);
 const FORGOTTEN: Duration = Duration::from_secs(1900);
 
 /// The largest number of cursors of a session; beyond it, the least recently used one is closed.
-const MAX_OF_SESSION: usize = 100;
+pub const MAX_OF_SESSION: usize = 100;
 
 /// The largest number of cursors of a role, including those of ended sessions; beyond it, the least recently used ones are forgotten.
 const MAX_OF_ROLE: usize = 50_000;
@@ -81,9 +81,11 @@ impl Cursors {
         Some((place.session, place.transaction))
     }
 
-    /// The sessions that have cursors of a role, outside transactions.
-    pub fn sessions(&self, role: &str) -> HashSet<u64> {
-        self.lock().get(role).map(|role| role.open.keys().copied().collect()).unwrap_or_default()
+    /// How many cursors of a role its sessions have, outside transactions. Sessions without cursors are not listed.
+    pub fn by_session(&self, role: &str) -> HashMap<u64, usize> {
+        let roles = self.lock();
+        let open = roles.get(role).into_iter().flat_map(|role| &role.open);
+        open.map(|(session, cursors)| (*session, cursors.len())).collect()
     }
 
     /// Remembers a cursor, or that it was used. If the session has too many, forgets one and returns it; the caller must close it.
@@ -147,12 +149,12 @@ mod tests {
             (cursors.find("ann", 7), cursors.find("bob", 7), cursors.find("ann", 8)),
             (Some((1, None)), None, None)
         );
-        assert_eq!((cursors.sessions("ann"), cursors.sessions("bob")), (HashSet::from([1]), HashSet::new()));
+        assert_eq!((cursors.by_session("ann"), cursors.by_session("bob")), (HashMap::from([(1, 1)]), HashMap::new()));
         cursors.remove("bob", 7);
         assert_eq!(cursors.find("ann", 7), Some((1, None)));
         cursors.remove("ann", 7);
         assert_eq!(cursors.find("ann", 7), None);
-        assert!(cursors.sessions("ann").is_empty());
+        assert!(cursors.by_session("ann").is_empty());
         cursors.sweep();
         assert!(cursors.lock().is_empty());
     }

@@ -50,6 +50,9 @@ const RESERVE: usize = 8;
 /// reserve.
 const MANY_ROLES: usize = 3;
 
+/// The commands that may open a cursor.
+const OPENING: &[&str] = &["find", "aggregate", "listCollections", "listIndexes"];
+
 #[derive(Debug)]
 pub struct Executor {
     pub routers: Routers,
@@ -72,15 +75,8 @@ impl Executor {
         let whole = pools.limit() - pools.limit() / 4;
         let shares =
             Shares::with_reserve(whole, pools.limit().div_ceil(2), whole.div_ceil(RESERVE).min(whole / MANY_ROLES));
-        Self {
-            routers,
-            pools,
-            cursors: Arc::default(),
-            sessions,
-            shares,
-            anonymous,
-            opening: tokio::sync::Mutex::default(),
-        }
+        let cursors = pools.cursors();
+        Self { routers, pools, cursors, sessions, shares, anonymous, opening: tokio::sync::Mutex::default() }
     }
 
     /// Runs a command outside transactions, for a client of a role.
@@ -94,7 +90,8 @@ impl Executor {
 
     /// Runs a command in any session of the role.
     pub async fn anywhere(&self, who: &Identity, command: &Command, budget: &mut Budget) -> Result<Reply, Error> {
-        let such = Wanted { can_log_in: is_repeated(command), ..Wanted::default() };
+        let opens_cursor = OPENING.contains(&command.name.as_str());
+        let such = Wanted { can_log_in: is_repeated(command), opens_cursor, ..Wanted::default() };
         let mut lease = self.lease(who, such).await?;
         Ok(self.execute(who, &mut lease, Within::default(), command, budget).await?.0)
     }
@@ -106,7 +103,7 @@ impl Executor {
         self.pools.close_idle(cursors::IDLE);
     }
 
-    pub async fn lease(&self, who: &Identity, such: Wanted<'_>) -> Result<Lease, Error> {
+    pub async fn lease(&self, who: &Identity, such: Wanted) -> Result<Lease, Error> {
         // Only the anonymous role's sessions are opened by the gateway itself.
         if let Some(role) = &self.anonymous
             && who.generation.is_none()
@@ -125,7 +122,7 @@ impl Executor {
                 let message = "all connections to the router were in use for too long (--pool-size, --pool-timeout)";
                 Failure::new(POOL_TIMEOUT, message).into()
             }
-            Unavailable::NoSession | Unavailable::Gone | Unavailable::Pinned => Error::LoginNeeded,
+            Unavailable::NoSession | Unavailable::Gone | Unavailable::Full => Error::LoginNeeded,
         })
     }
 

@@ -44,7 +44,7 @@ impl Gateway {
             let text = password_file(file).map_err(|error| format!("--router-password-file: {file}: {error}"))?;
             routers.password = text.lines().next().map(|line| line.as_bytes().to_vec());
         }
-        let pools = Pools::new(options.pool_size, options.pool_timeout, options.hold_timeout);
+        let pools = Pools::new(options.pool_size, options.pool_timeout, options.hold_timeout, Arc::default());
         let tls = match (&options.certificate, &options.key) {
             (Some(certificate), Some(key)) => Some(tls::acceptor(certificate, key)?),
             (None, None) => None,

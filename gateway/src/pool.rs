@@ -4,7 +4,8 @@
 //! of exactly the role as which the client has logged in, and the gateway cannot open sessions by itself.
 //!
 //! A client holds a session only while its statement or its transaction runs (`Lease::pin`). If none is free, clients wait in order, for a
-//! bounded time. A cursor's statements go to the session that has the cursor (`wanted`).
+//! bounded time. A cursor's statements go to the session that has the cursor (`wanted`). Other statements go to the idle session with the
+//! fewest open cursors ([`Role::place`]), as a cursor's client waits while another statement runs in its session.
 //!
 //! A role cannot exclude others by the sessions that it owns ([`State::loser_to`]): at the limit, a login of a role with fewer
 //! sessions replaces an idle session of the role that owns most. Nor can a role do so by the sessions that it uses
@@ -23,7 +24,9 @@
 //! pool has at least one session, and all its sessions are of one generation and one role. An idle session is not in a transaction.
 
 use crate::backend::{End, Session};
+use crate::cursors::{Cursors, MAX_OF_SESSION};
 use postgres_protocol::Oid;
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -80,6 +83,7 @@ struct State {
     number: u64,
     /// the number of leased sessions whose generation has ended, by role
     retired: HashMap<String, usize>,
+    cursors: Arc<Cursors>,
 }
 
 #[derive(Debug)]
@@ -102,19 +106,20 @@ pub enum Unavailable {
     NoSession,
     /// the wanted session has ended
     Gone,
-    /// all of the role's sessions have transactions, and there is room for another session, which a login would add
-    Pinned,
+    /// all of the role's sessions have transactions, or as many cursors as a session may have, and there is room for another session, which a
+    /// login would add
+    Full,
 }
 
 /// Which session is wanted.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Wanted<'a> {
+pub struct Wanted {
     /// only the session with this id; None: any
     pub id: Option<u64>,
-    /// none of these sessions, if another one is idle
-    pub avoid: Option<&'a HashSet<u64>>,
-    /// the client can log in again instead of waiting for the end of a transaction
+    /// the client can log in again, instead of waiting for the end of a transaction, or of ending another client's cursor
     pub can_log_in: bool,
+    /// the command may open a cursor
+    pub opens_cursor: bool,
 }
 
 /// A session in use. When the lease is dropped, the session returns to its pool, or is closed if its statement or transaction has not
@@ -131,22 +136,32 @@ pub struct Lease {
 /// If the queue is at least this long, waiters that have given up are removed from it whenever its length is a power of two.
 const MANY_WAITING: usize = 64;
 
+/// The numbers of open cursors of a role's sessions, without those that have none.
+type Open = HashMap<u64, usize>;
+
 impl Role {
-    /// The position of the first waiter for whom a session is idle, and the session's position.
-    fn servable(&self) -> Option<(usize, usize)> {
-        if self.idle.is_empty() {
-            return None;
-        }
-        let places = self.waiting.iter().enumerate().map(|(number, waiter)| (number, self.place(waiter.wanted)));
+    /// The position of the first waiter for whom a session is idle, and the session's position. `open`: the numbers of cursors.
+    fn servable(&self, open: &Open) -> Option<(usize, usize)> {
+        let places = self.waiting.iter().enumerate().map(|(number, waiter)| (number, self.place(waiter.wanted, open)));
         places.filter_map(|(number, place)| Some((number, place?))).next()
     }
 
-    /// The position of an idle session: the wanted one, or the most recently used one.
-    fn place(&self, wanted: Option<u64>) -> Option<usize> {
+    /// The position of an idle session: the wanted one, or among those with the fewest cursors the most recently used one.
+    fn place(&self, wanted: Option<u64>, open: &Open) -> Option<usize> {
+        let mut places = 0..self.idle.len();
         match wanted {
-            None => self.idle.len().checked_sub(1),
-            Some(id) => self.idle.iter().position(|session| session.id == id),
+            None => places.min_by_key(|place| (self.cursors_of(*place, open), Reverse(*place))),
+            Some(id) => places.find(|place| self.idle.get(*place).is_some_and(|session| session.id == id)),
         }
+    }
+
+    /// The position of the idle session that is closed first: among those with the fewest cursors the one that has been idle longest.
+    fn most_dispensable(&self, open: &Open) -> Option<usize> {
+        (0..self.idle.len()).min_by_key(|place| (self.cursors_of(*place, open), *place))
+    }
+
+    fn cursors_of(&self, place: usize, open: &Open) -> usize {
+        self.idle.get(place).and_then(|session| open.get(&session.id)).copied().unwrap_or(0)
     }
 
     /// Adds an idle session.
@@ -164,9 +179,9 @@ impl Role {
 }
 
 impl State {
-    fn new(limit: usize) -> Self {
+    fn new(limit: usize, cursors: Arc<Cursors>) -> Self {
         let (roles, proofs, retired) = Default::default();
-        Self { limit, roles, proofs, generation: 0, number: 0, retired }
+        Self { limit, roles, proofs, generation: 0, number: 0, retired, cursors }
     }
 
     /// Returns the generation that begins with a role's first session: the role's former one if the login proves the same password of the
@@ -242,11 +257,16 @@ impl State {
         }
     }
 
-    /// The role that is served next: among roles that may use more sessions and have a waiter for whom a session is idle, the one that uses
-    /// fewest.
-    fn next(&self) -> Option<String> {
-        let servable = self.roles.iter().filter(|(name, pool)| pool.servable().is_some() && self.may_use_more(name));
-        servable.min_by_key(|(name, _)| self.used(name)).map(|(name, _)| name.clone())
+    /// The role that is served next, with the positions of its waiter and of the session for it: among roles that may use more sessions and
+    /// have a waiter for whom a session is idle, the one that uses fewest.
+    fn next(&self) -> Option<(String, usize, usize)> {
+        let waiting = self.roles.iter().filter(|(_, pool)| !pool.waiting.is_empty() && !pool.idle.is_empty());
+        let servable = waiting.filter_map(|(name, pool)| {
+            let (waiter, place) = pool.servable(&self.cursors.by_session(name))?;
+            self.may_use_more(name).then_some((name, waiter, place))
+        });
+        let next = servable.min_by_key(|(name, ..)| self.used(name));
+        next.map(|(name, waiter, place)| (name.clone(), waiter, place))
     }
 
     /// Ends a role's generation: closes its idle sessions, and drops its waiters. Leased sessions are closed when they are returned.
@@ -272,8 +292,13 @@ impl State {
 }
 
 impl Pools {
-    pub fn new(limit: usize, patience: Duration, hold: Duration) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(State::new(limit)), limit, patience, hold, added: Notify::new() })
+    pub fn new(limit: usize, patience: Duration, hold: Duration, cursors: Arc<Cursors>) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(State::new(limit, cursors)), limit, patience, hold, added: Notify::new() })
+    }
+
+    /// The cursors of the sessions.
+    pub fn cursors(&self) -> Arc<Cursors> {
+        self.lock().cursors.clone()
     }
 
     /// The largest number of sessions.
@@ -310,7 +335,9 @@ impl Pools {
         }
         if state.count() >= self.limit {
             let Some(name) = state.loser_to(role) else { return Some(state.roles.get(role)?.generation) };
-            let evicted = state.roles.get_mut(&name)?.idle.remove(0);
+            let open = state.cursors.by_session(&name);
+            let pool = state.roles.get_mut(&name)?;
+            let evicted = pool.idle.remove(pool.most_dispensable(&open)?);
             state.forget(&name, evicted.id);
         }
         if !state.roles.contains_key(role) {
@@ -335,7 +362,7 @@ impl Pools {
 
     /// Like [`Pools::lease`]. After a restart of the router, a client that cannot log in again without an error waits for another
     /// client's login.
-    pub async fn lease_such(self: &Arc<Self>, who: &Identity, such: Wanted<'_>) -> Result<Lease, Unavailable> {
+    pub async fn lease_such(self: &Arc<Self>, who: &Identity, such: Wanted) -> Result<Lease, Unavailable> {
         let until = tokio::time::Instant::now() + self.hold;
         loop {
             let mut added = std::pin::pin!(self.added.notified());
@@ -352,20 +379,19 @@ impl Pools {
         }
     }
 
-    async fn lease_now(self: &Arc<Self>, who: &Identity, such: Wanted<'_>) -> Result<Lease, Unavailable> {
+    async fn lease_now(self: &Arc<Self>, who: &Identity, such: Wanted) -> Result<Lease, Unavailable> {
         let (role, wanted) = (who.role.as_str(), such.id);
         let receive = {
             let state = &mut *self.lock();
             loop {
                 let (has_room, is_allowed) = (state.has_room(role), state.may_use_more(role));
+                let may_grow = state.count() < state.limit;
+                let open = state.cursors.by_session(role);
                 let pool = state.roles.get_mut(role);
                 let Some(pool) = pool.filter(|pool| who.generation.is_none_or(|own| own == pool.generation)) else {
                     return Err(missing(wanted));
                 };
-                let mut place = pool.place(wanted);
-                if let (None, Some(avoid)) = (wanted, such.avoid) {
-                    place = pool.idle.iter().rposition(|session| !avoid.contains(&session.id)).or(place);
-                }
+                let place = pool.place(wanted, &open);
                 let Some(place) = place.filter(|_| is_allowed) else {
                     let possible =
                         place.is_some() || wanted.map_or(!pool.leased.is_empty(), |id| pool.leased.contains(&id));
@@ -374,12 +400,16 @@ impl Pools {
                     }
                     let is_pinned = is_allowed && pool.pinned.len() == pool.leased.len();
                     if wanted.is_none() && such.can_log_in && has_room && is_pinned {
-                        return Err(Unavailable::Pinned);
+                        return Err(Unavailable::Full);
                     }
                     let (send, receive) = oneshot::channel();
                     pool.wait(Waiter { wanted, send });
                     break receive;
                 };
+                let is_full = pool.cursors_of(place, &open) >= MAX_OF_SESSION;
+                if wanted.is_none() && such.can_log_in && such.opens_cursor && is_full && may_grow {
+                    return Err(Unavailable::Full);
+                }
                 let mut session = pool.idle.remove(place);
                 // The session may have ended while it was idle. Nothing has been sent to it then, so another session is tried.
                 match session.end() {
@@ -399,14 +429,23 @@ impl Pools {
         }
     }
 
-    /// Closes sessions that have been idle for this long. A role keeps one session, so that its clients need not log in again.
+    /// Closes sessions that have been idle for this long and have no cursors. A role keeps one session, so that its clients need not log in
+    /// again.
     pub fn close_idle(&self, after: Duration) {
         let mut closed = Vec::new();
-        for role in self.lock().roles.values_mut() {
-            // The most recently used session is taken first, so those in front have been idle longest.
-            let idle = role.idle.iter().take_while(|session| session.since.elapsed() >= after).count();
+        let state = &mut *self.lock();
+        for (name, role) in &mut state.roles {
+            let open = state.cursors.by_session(name);
+            let is_over = |session: &Session| session.since.elapsed() >= after && !open.contains_key(&session.id);
             let most = (role.idle.len() + role.leased.len()).saturating_sub(1);
-            closed.extend(role.idle.drain(..idle.min(most)));
+            // Those in front have been idle longest.
+            let (mut kept, mut count) = (Vec::new(), 0);
+            for session in std::mem::take(&mut role.idle) {
+                let closes = count < most && is_over(&session);
+                count += usize::from(closes);
+                if closes { &mut closed } else { &mut kept }.push(session);
+            }
+            role.idle = kept;
         }
     }
 
@@ -417,13 +456,18 @@ impl Pools {
         pool.is_some_and(|pool| who.generation.is_none_or(|own| own == pool.generation))
     }
 
-    /// True if a role has no idle session, may use one more, and a login can add one.
+    /// True if a role has no idle session, or only such with cursors and the limit is not reached; and it may use one more, and a login can
+    /// add one.
     pub fn is_wanting(&self, role: &str) -> bool {
         let state = self.lock();
-        match state.roles.get(role) {
-            Some(pool) => pool.idle.is_empty() && state.has_room(role) && state.may_use_more(role),
-            None => state.may_use_more(role),
-        }
+        let is_short = |pool: &Role| match pool.idle.is_empty() {
+            true => state.has_room(role),
+            false => {
+                let open = state.cursors.by_session(role);
+                state.count() < state.limit && pool.idle.iter().all(|session| open.contains_key(&session.id))
+            }
+        };
+        state.may_use_more(role) && state.roles.get(role).is_none_or(is_short)
     }
 
     fn lent(self: &Arc<Self>, role: &str, pool: &Role, session: Session) -> Lease {
@@ -456,9 +500,8 @@ impl Pools {
 
     /// Gives idle sessions to waiters, as far as their roles may use more.
     fn serve(self: &Arc<Self>, state: &mut State) {
-        while let Some(role) = state.next()
+        while let Some((role, number, place)) = state.next()
             && let Some(pool) = state.roles.get_mut(&role)
-            && let Some((number, place)) = pool.servable()
             && let Some(waiter) = pool.waiting.remove(number)
         {
             let session = pool.idle.remove(place);

@@ -32,6 +32,7 @@ pub const CURSOR_NOT_FOUND: (i32, &str) = (43, "CursorNotFound");
 pub const EXCEEDED_TIME: (i32, &str) = (50, "MaxTimeMSExpired");
 pub const COMMAND_NOT_FOUND: (i32, &str) = (59, "CommandNotFound");
 pub const INVALID_OPTIONS: (i32, &str) = (72, "InvalidOptions");
+pub const INVALID_NAMESPACE: (i32, &str) = (73, "InvalidNamespace");
 pub const ALREADY_STARTED: (i32, &str) = (117, "ConflictingOperationInProgress");
 pub const SHUTDOWN: (i32, &str) = (91, "ShutdownInProgress");
 pub const STEPPED_DOWN: (i32, &str) = (189, "PrimarySteppedDown");

@@ -246,9 +246,7 @@ impl Executor {
             Failure::new(POOL_TIMEOUT, message).labelled(TRANSIENT)
         };
         let share = timeout(self.pools.patience(), self.shares.take(&who.role, 1)).await.map_err(full)?;
-        // Clients with cursors in a session would have to wait while the transaction uses it.
-        let avoid = self.cursors.sessions(&who.role);
-        let such = Wanted { id: None, avoid: Some(&avoid), can_log_in: true };
+        let such = Wanted { can_log_in: true, ..Wanted::default() };
         let mut lease = self.lease(who, such).await.map_err(|error| match error {
             Error::Failure(failure) => transient(failure).into(),
             other => other,

@@ -10,7 +10,7 @@ use super::fresh_map::read_with_fresh_map;
 use super::sampling;
 use super::session;
 use crate::catalog::cache;
-use crate::catalog::collections::namespace;
+use crate::catalog::collections::{grants, namespace};
 use crate::pg::error::Result;
 use docshard_core::routing::model::Collection;
 use docshard_core::routing::plan::search::Search;
@@ -68,6 +68,7 @@ impl Source {
 
 /// Answers a read. `at_shards` plans it for a collection and executes the plan; None: a shard has declined. `without_shards` answers it
 /// from any other source.
+/// Errors: `Unauthorized` for a collection that does not exist, too.
 pub fn answer<T>(
     namespace: &str,
     (query, kind): (&Query, &'static str),
@@ -75,11 +76,23 @@ pub fn answer<T>(
     without_shards: impl Fn(&Source) -> Result<T>,
 ) -> Result<T> {
     read_with_fresh_map(namespace, |collection| {
-        let Some(collection) = collection else { return without_shards(&Source::resolve(None, namespace)) };
+        let Some(collection) = collection else {
+            let source = Source::resolve(None, namespace);
+            if !source.exists() && !is_reserved(namespace) {
+                grants::require_for_missing(namespace)?;
+            }
+            return without_shards(&source);
+        };
         sampling::read(&collection, kind, || query.text());
         let search = session::counted_search(&collection, query)?;
         execute::unless_declined(Allowed::All(&session::declined()), |allowed| at_shards(&search, allowed))
     })
+}
+
+/// True for names of which there are no collections: those of a virtual database, and `$cmd.aggregate`, which a pipeline has that reads
+/// none.
+fn is_reserved(namespace: &str) -> bool {
+    namespace.split_once('.').is_some_and(|(database, name)| VIRTUAL.contains(&database) || name.starts_with('$'))
 }
 
 /// Reads the rows of documents, counts or values. A collection that does not exist has none.

@@ -187,12 +187,17 @@ impl Gateway {
         run(node)
     }
 
+    /// The path of mongosh.
+    pub fn mongosh_path() -> PathBuf {
+        clients().join("node_modules/.bin/mongosh")
+    }
+
     /// Runs a script of `tests/tests/gateway` in mongosh, and returns what it prints.
     ///
     /// # Panics
     /// If it fails.
     pub fn mongosh(&self, script: &str, uri: &str) -> String {
-        let mut shell = Command::new(clients().join("node_modules/.bin/mongosh"));
+        let mut shell = Command::new(Self::mongosh_path());
         shell.env("HOME", self.log.parent().expect("a folder"));
         shell.args([uri, "--quiet", "--norc", "--file"]).arg(project().join("tests/tests/gateway").join(script));
         run(shell)

@@ -13,7 +13,7 @@ fn who(role: &str, generation: u64) -> Identity {
 /// Returns pools with these sessions, and the other ends of the sessions' connections: a session lives until its end is dropped. The first
 /// role has generation 1, the second one 2.
 fn pools(limit: usize, patience: Duration, sessions: &[(&str, u64)]) -> (Arc<Pools>, Vec<DuplexStream>) {
-    let pools = Pools::new(limit, patience, SOON);
+    let pools = Pools::new(limit, patience, SOON, Arc::default());
     let add = |(role, id): &(&str, u64)| {
         let (session, end) = Session::detached(*id);
         assert!(pools.add(role, session).is_some());
@@ -213,7 +213,7 @@ async fn a_login_is_asked_for_if_all_sessions_have_transactions() {
     first.pin();
     assert_eq!(pools.lease_such(&ann, wanted).await.unwrap_err(), Unavailable::Timeout, "the other one will be free");
     second.pin();
-    assert_eq!(pools.lease_such(&ann, wanted).await.unwrap_err(), Unavailable::Pinned);
+    assert_eq!(pools.lease_such(&ann, wanted).await.unwrap_err(), Unavailable::Full);
     assert_eq!(pools.lease(&ann, None).await.unwrap_err(), Unavailable::Timeout);
     let (session, _end) = Session::detached(3);
     assert_eq!(pools.add("ann", session), Some(1));
@@ -233,14 +233,86 @@ async fn a_session_in_a_transaction_does_not_come_back() {
     assert_eq!((ids(&pools, "ann"), count(&pools)), (vec![2], 1));
 }
 
+/// Opens this number of cursors in a session of `ann`.
+fn open_cursors(pools: &Pools, session: u64, count: i64) {
+    for number in 0..count {
+        let id = (session as i64) << 32 | number;
+        pools.cursors().insert("ann", id, session, None, ("test".to_owned(), "things".to_owned()));
+    }
+}
+
 #[tokio::test]
-async fn a_session_with_cursors_can_be_avoided() {
-    let (pools, _ends) = pools(9, SOON, &[("ann", 1), ("ann", 2), ("ann", 3)]);
-    let avoid = HashSet::from([2, 3]);
-    let wanted = Wanted { avoid: Some(&avoid), ..Wanted::default() };
-    let mut first = pools.lease_such(&who("ann", 1), wanted).await.unwrap();
-    assert_eq!(first.session().id, 1);
-    assert!(pools.lease_such(&who("ann", 1), wanted).await.is_ok());
+async fn a_command_takes_the_session_with_the_fewest_cursors() {
+    let (pools, _ends) = pools(9, SOON, &[("ann", 1), ("ann", 2), ("ann", 3), ("ann", 4)]);
+    let ann = who("ann", 1);
+    for (session, count) in [(2, 1), (3, 2), (4, 1)] {
+        open_cursors(&pools, session, count);
+    }
+    let mut leases = Vec::new();
+    for expected in [1, 4, 2, 3] {
+        leases.push(pools.lease(&ann, None).await.unwrap());
+        assert_eq!(leases.last_mut().unwrap().session().id, expected);
+    }
+    // So does one that has waited.
+    let waiting = tokio::spawn({
+        let (pools, ann) = (pools.clone(), ann.clone());
+        async move { pools.lease(&ann, None).await.map(|mut lease| lease.session().id) }
+    });
+    wait_for_waiters(&pools, "ann", 1).await;
+    drop(leases);
+    assert_eq!(waiting.await.unwrap(), Ok(1));
+}
+
+#[tokio::test]
+async fn a_login_is_asked_for_if_all_sessions_have_as_many_cursors_as_they_may() {
+    let (pools, _ends) = pools(2, SOON, &[("ann", 1)]);
+    let ann = who("ann", 1);
+    let wanted = Wanted { can_log_in: true, opens_cursor: true, ..Wanted::default() };
+    let most = MAX_OF_SESSION as i64;
+    open_cursors(&pools, 1, most - 1);
+    assert!(pools.lease_such(&ann, wanted).await.is_ok());
+    open_cursors(&pools, 1, most);
+    assert_eq!(pools.lease_such(&ann, wanted).await.unwrap_err(), Unavailable::Full);
+    for other in [Wanted { can_log_in: false, ..wanted }, Wanted { opens_cursor: false, ..wanted }] {
+        assert!(pools.lease_such(&ann, other).await.is_ok());
+    }
+    let (session, _end) = Session::detached(2);
+    pools.add("ann", session);
+    assert_eq!(pools.lease_such(&ann, wanted).await.unwrap().session().id, 2);
+    open_cursors(&pools, 2, most);
+    assert!(pools.lease_such(&ann, wanted).await.is_ok(), "there is no room");
+}
+
+#[tokio::test]
+async fn sessions_with_cursors_are_the_last_to_be_closed() {
+    let (pools, _ends) = pools(4, SOON, &[("ann", 1), ("ann", 2), ("ann", 3), ("ann", 4)]);
+    open_cursors(&pools, 1, 1);
+    open_cursors(&pools, 2, 2);
+    let (session, _end) = Session::detached(5);
+    assert!(pools.add("bob", session).is_some());
+    assert_eq!(ids(&pools, "ann"), [1, 2, 4]);
+    pools.close_idle(Duration::ZERO);
+    assert_eq!(ids(&pools, "ann"), [1, 2]);
+    let (session, _end) = Session::detached(6);
+    assert!(pools.add("bob", session).is_some());
+    pools.close_idle(Duration::ZERO);
+    for other in ["carl", "dora", "emil"] {
+        let (session, _end) = Session::detached(7);
+        assert!(pools.add(other, session).is_some());
+    }
+    assert_eq!(ids(&pools, "ann"), [2]);
+}
+
+#[tokio::test]
+async fn the_anonymous_role_gets_more_sessions_while_all_have_cursors() {
+    let (pools, _ends) = pools(2, SOON, &[("ann", 1)]);
+    assert!(!pools.is_wanting("ann"));
+    open_cursors(&pools, 1, 1);
+    assert!(pools.is_wanting("ann"));
+    let (session, _end) = Session::detached(2);
+    pools.add("ann", session);
+    open_cursors(&pools, 2, 1);
+    assert!(!pools.is_wanting("ann"), "there is no room");
 }
 
 #[tokio::test]
@@ -253,7 +325,7 @@ async fn a_generation_comes_back_with_the_same_password_of_the_same_role() {
     for (salt, role, comes_back) in
         [(b"s=a".as_slice(), 10, true), (b"s=b", 10, false), (b"s=a", 11, false), (b"", 10, false)]
     {
-        let pools = Pools::new(9, LATE, SOON);
+        let pools = Pools::new(9, LATE, SOON, Arc::default());
         let (first, end) = session(1, b"s=a", 10);
         assert_eq!(pools.add("ann", first), Some(1));
         let ann = who("ann", 1);
@@ -335,7 +407,7 @@ async fn at_the_limit_a_login_takes_the_place_of_the_one_who_has_most() {
     let mut transaction = pools.lease(&ann, None).await.unwrap();
     transaction.pin();
     assert!(pools.is_wanting("ann"));
-    assert_eq!(pools.lease_such(&ann, wanted).await.unwrap_err(), Unavailable::Pinned);
+    assert_eq!(pools.lease_such(&ann, wanted).await.unwrap_err(), Unavailable::Full);
     assert_eq!(log_in("ann", 21), Some(ann.clone()));
     let second = pools.lease_such(&ann, wanted).await.unwrap();
     // ann's logins replace dan's sessions, the oldest first, until both roles own four.

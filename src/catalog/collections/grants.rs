@@ -68,15 +68,25 @@ pub fn of_collection<'g>(grants: &'g [Grant], namespace: &str) -> (Vec<&'g str>,
 
 /// True if the current user may read the collection.
 pub fn may_read(collection: &Collection) -> Result<bool> {
-    role_of(collection, Level::Read).map(|role| role.is_some())
+    role_of(&collection.namespace, Level::Read).map(|role| role.is_some())
 }
 
 /// Returns the role whose privileges apply on shards when the current user runs a statement on a collection.
 /// Errors: `Unauthorized` if nothing was granted to the user, or to a role whose privileges the user has; `NotWritablePrimary`
 /// for a write at a copy of the router.
 pub fn require(collection: &Collection, level: Level) -> Result<Role> {
-    role_of(collection, level)?.ok_or_else(|| {
-        let namespace = &collection.namespace;
+    require_named(&collection.namespace, level)
+}
+
+/// Checks that the current user could read a collection of this name, which does not exist: otherwise a role would be told which names are
+/// taken in databases that are not its own.
+/// Errors: `Unauthorized`.
+pub fn require_for_missing(namespace: &str) -> Result<()> {
+    require_named(namespace, Level::Read).map(|_| ())
+}
+
+fn require_named(namespace: &str, level: Level) -> Result<Role> {
+    role_of(namespace, level)?.ok_or_else(|| {
         let message = format!("permission denied to {} {namespace}", level.name());
         Error::new(Kind::Unauthorized, message).with_hint(missing_grant::hint(level.name(), namespace))
     })
@@ -106,7 +116,7 @@ pub fn require_of_caller(collection: &Collection) -> Result<()> {
 }
 
 /// Like [`require`]; None if nothing was granted.
-fn role_of(collection: &Collection, level: Level) -> Result<Option<Role>> {
+fn role_of(namespace: &str, level: Level) -> Result<Option<Role>> {
     let generation = cache::generation()?;
     if level == Level::Write {
         identity::require_router_in(generation)?;
@@ -120,9 +130,7 @@ fn role_of(collection: &Collection, level: Level) -> Result<Option<Role>> {
         return Ok(Some(Role::Service));
     }
     let mut usable = grants.iter().filter(|grant| {
-        grant.level >= level
-            && grant.covers(&collection.namespace)
-            && server::has_privileges_of(user, grant.role.into())
+        grant.level >= level && grant.covers(namespace) && server::has_privileges_of(user, grant.role.into())
     });
     Ok(usable.next().map(|grant| Role::Application(grant.role.into())))
 }

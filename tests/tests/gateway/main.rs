@@ -87,6 +87,26 @@ fn mongosh_uses_a_cluster() {
     assert!(gateway.mongosh("shell.js", &gateway.uri("boss", PASSWORD)).contains("done"));
 }
 
+/// At a pseudo-terminal, as a person uses it.
+#[test]
+fn mongosh_runs_at_a_terminal() {
+    let cluster = cluster();
+    let gateway = Gateway::start(&cluster.router, &[]);
+    let home = cluster.router.scratch_file("home");
+    std::fs::create_dir(&home).unwrap();
+    let shell = Gateway::mongosh_path();
+    let arguments = ["boss", PASSWORD, shell.to_str().unwrap(), home.to_str().unwrap()];
+    let mut program = gateway.start_python("terminal.py", &arguments);
+    let mut output = BufReader::new(program.stdout.take().unwrap());
+    await_line(&mut output, "runs");
+    wait_until("its statement runs", PATIENCE, || sessions(&cluster, "state = 'active'") > 0);
+    program.stdin.take().unwrap().write_all(b"\n").unwrap();
+    await_line(&mut output, "interrupted");
+    wait_until("its statement ends", PATIENCE, || sessions(&cluster, "state = 'active'") == 0);
+    await_line(&mut output, "done");
+    assert!(program.wait().unwrap().success());
+}
+
 #[test]
 fn mongosh_administers_a_cluster() {
     let cluster = cluster();
@@ -178,6 +198,14 @@ fn clients_share_the_sessions_of_their_role() {
     assert!(program.wait().unwrap().success());
 }
 
+/// A cursor's client does not wait for others' commands while other sessions are idle, and cursors are spread over the sessions.
+#[test]
+fn commands_leave_sessions_with_cursors_alone() {
+    let cluster = cluster();
+    let gateway = Gateway::start(&cluster.router, &["--pool-size", "8", "--pool-timeout", "5"]);
+    assert!(gateway.python("cursor_sessions.py", &["ann", PASSWORD, "bob", PASSWORD]).contains("done"));
+}
+
 fn await_line(output: &mut BufReader<ChildStdout>, wanted: &str) {
     let mut line = String::new();
     while line.trim() != wanted {
@@ -215,6 +243,27 @@ fn no_bytes_stop_it() {
     assert!(gateway.is_running());
     assert!(!gateway.log().contains("panicked"), "{}", gateway.log());
     assert!(peak_memory(&gateway) < 300_000, "its memory was {} kB", peak_memory(&gateway));
+}
+
+/// Random bytes and mutated messages for DOCSHARD_SOAK_SECONDS, with a new seed unless one is given.
+#[test]
+#[ignore = "runs as long as it is told to: make soak SECONDS=600"]
+fn soak() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
+    let seconds = number("DOCSHARD_SOAK_SECONDS").unwrap_or(60).to_string();
+    let seed = number("DOCSHARD_SEED").unwrap_or_else(|| fastrand::u32(..1_000_000)).to_string();
+    let cluster = cluster();
+    let mut gateway = Gateway::start(&cluster.router, &[]);
+    let arguments = ["ann", PASSWORD, "bob", PASSWORD, &seconds, &seed];
+    println!("{}", gateway.python("mutations.py", &arguments));
+    assert!(gateway.is_running());
+    assert!(!gateway.log().contains("panicked"), "{}", gateway.log());
+    assert!(peak_memory(&gateway) < 300_000, "its memory was {} kB", peak_memory(&gateway));
+    // Nor has a session of a server crashed.
+    for node in std::iter::once(&cluster.router).chain(&cluster.shards) {
+        assert!(!node.log().contains("was terminated by signal"), "{}", node.log());
+    }
+    wait_until("sessions come back", PATIENCE, || unclean(&cluster).is_empty());
 }
 
 /// The most memory that it has had, in kB.

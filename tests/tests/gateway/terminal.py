@@ -1,0 +1,97 @@
+"""mongosh as a person uses it, at a terminal: terminal.py PORT USER PASSWORD MONGOSH HOME."""
+
+import os
+import pty
+import re
+import select
+import signal
+import sys
+import time
+from urllib.parse import quote
+
+port, user, password, mongosh, home = sys.argv[1:6]
+uri = f"mongodb://{user}:{quote(password)}@127.0.0.1:{port}/shop?serverSelectionTimeoutMS=20000"
+PROMPT = re.compile(r"shop> $")
+CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>78]|\x07")
+
+
+class Terminal:
+    """A program at a pseudo-terminal."""
+
+    def __init__(self, program, *arguments):
+        self.pid, self.end = pty.fork()
+        if self.pid == 0:
+            os.environ.update(HOME=home, TERM="dumb", NO_COLOR="1", COLUMNS="200")
+            os.execv(program, [program, *arguments])
+        self.shown = ""
+
+    def read(self, pattern, seconds=60):
+        """What is shown until the pattern matches its end."""
+        until = time.monotonic() + seconds
+        while not pattern.search(CONTROL.sub("", self.shown)):
+            assert time.monotonic() < until, f"waits for {pattern.pattern}: {self.shown[-2000:]!r}"
+            if select.select([self.end], [], [], 0.2)[0]:
+                try:
+                    self.shown += os.read(self.end, 65536).decode(errors="replace")
+                except OSError:
+                    break
+        shown, self.shown = CONTROL.sub("", self.shown), ""
+        return shown
+
+    def type(self, text):
+        os.write(self.end, text.encode())
+
+    def run(self, line, *wanted, prompt=PROMPT):
+        """Types a line; what is shown before the next prompt has all of `wanted`."""
+        self.type(line + "\r")
+        # The prompt is drawn anew with each key: the one that counts comes after the line's end.
+        self.read(re.compile(r"\n"))
+        shown = self.read(prompt)
+        for part in wanted:
+            assert part in shown, (line, part, shown)
+        return shown
+
+
+shell = Terminal(mongosh, uri, "--quiet")
+shell.read(PROMPT)
+shell.run("db.items.insertMany([...Array(60).keys()].map(n => ({_id: n, n: n})))", "acknowledged: true")
+shell.run("show dbs", "shop")
+shell.run("show collections", "items")
+shown = shell.run("db.items.find()", "Type \"it\" for more")
+assert "_id: 19" in shown and "_id: 20" not in shown, shown
+shown = shell.run("it", "_id: 20", "_id: 39")
+shown = shell.run("it", "_id: 59")
+assert "Type" not in shown, shown
+shell.run("it", "no cursor")
+# A function of several lines.
+shell.type("function total(name) {\r")
+shell.read(re.compile(r"\.\.\. $|\| $"))
+shell.type("  return db[name].aggregate([{$group: {_id: null, n: {$sum: '$n'}}}]).next().n;\r")
+shell.read(re.compile(r"\.\.\. $|\| $"))
+shell.run("}", "Function: total")
+shell.run("total('items')", "1770")
+shell.run("db.items.insertOne({_id: 3})", "E11000 duplicate key error")
+shell.run("use other", "switched to db other", prompt=re.compile(r"other> $"))
+shell.run("use shop", "switched to db shop")
+# Control-C ends a statement that would not end, at the router, too. The shell goes on.
+shell.run("big = {$project: {n: {$range: [0, 1000000]}}}", "$range")
+shell.type("db.items.aggregate([big, {$unwind: '$n'}, big, {$unwind: '$n'}, {$count: 'n'}])\r")
+print("runs", flush=True)
+assert sys.stdin.readline()
+shell.type("\x03")
+shell.read(PROMPT)
+print("interrupted", flush=True)
+shell.run("db.items.countDocuments()", "60")
+shell.run("db.items.drop()", "true")
+shell.type("exit\r")
+until = time.monotonic() + 60
+while os.waitpid(shell.pid, os.WNOHANG)[0] == 0:
+    if time.monotonic() > until:
+        os.kill(shell.pid, signal.SIGKILL)
+        raise AssertionError("it does not end")
+    if select.select([shell.end], [], [], 0.2)[0]:
+        try:
+            os.read(shell.end, 65536)
+        except OSError:
+            pass
+print("done", flush=True)
