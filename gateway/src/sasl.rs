@@ -71,7 +71,8 @@ fn failed() -> Failure {
 fn refused(user: &str, refusal: &Refusal) -> Failure {
     log::LOGINS.line(format_args!("login of {user:?}: {refusal}"));
     match refusal {
-        Refusal::Server(error) if error.sqlstate.starts_with("28") => failed(),
+        // 08P01: a malformed message
+        Refusal::Server(error) if error.sqlstate.starts_with("28") || error.sqlstate == "08P01" => failed(),
         Refusal::Server(error) if error.sqlstate.starts_with("42") || error.sqlstate == "3F000" => {
             let message = format!("the role cannot use docshard of this version at the router: {}", error.message);
             Failure::new(AUTHENTICATION_FAILED, message)

@@ -1,7 +1,7 @@
 //! Creates secondary indexes. An index exists on every shard that has the collection's table. A shard that gets the table later gets the
 //! indexes, too.
 
-use super::{collection, duplicate, namespace};
+use super::{collection, duplicate, namespace, nul};
 use crate::catalog::cluster::move_exclusion;
 use crate::catalog::cluster::nodes::call_on_all;
 use crate::catalog::collections::index_options::IndexOptions;
@@ -107,6 +107,9 @@ pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Dr
     let keys_json = pairs_as_object(&parsed).to_string();
     options.check(&keys)?;
     let name = options.name_of(&keys)?;
+    nul::refuse([&parsed, &Json::String(name.clone())].into_iter().chain(options.wildcard_projection))?;
+    let partial: Option<Json> = options.partial_filter().and_then(|text| serde_json::from_str(text).ok());
+    nul::refuse(&partial)?;
     if cache::find(ns)?.is_none() {
         collection::create_implicitly(ns)?;
     }

@@ -1,6 +1,6 @@
 //! Collections and what belongs to them.
 //!
-//! * [`namespace`]: names of databases and collections, checked; [`databases`]: databases and their primary shards.
+//! * [`namespace`]: names of databases and collections, checked; `nul`: their definitions, too; [`databases`]: databases and their primary shards.
 //! * [`collection`]: creates and drops collections; [`sharding`]: shards them; [`rename`]: renames them, with `foreign_tables`;
 //!   [`validation`]: their validators; [`views`]: pipelines that are read like collections.
 //! * [`layout`]: gives a collection another shard key, other chunks or other shards.
@@ -26,6 +26,7 @@ pub mod layout;
 pub mod loads;
 pub(in crate::catalog) mod missing_grant;
 pub mod namespace;
+mod nul;
 pub mod rename;
 pub mod sharding;
 pub mod sizes;

@@ -4,7 +4,7 @@
 //! INVARIANT: a shard gets the validator in the transaction that gives it the collection's table, or that changes the validator. A change
 //! excludes moves and writers, so no document is written under the former validator after the change has committed.
 
-use super::namespace;
+use super::{namespace, nul};
 use crate::catalog::cluster::identity::check_may_change;
 use crate::catalog::cluster::move_exclusion;
 use crate::catalog::cluster::nodes::call_on_all;
@@ -26,6 +26,7 @@ pub fn of_options(name: &str, options: Map<String, Json>, collation: Option<&Col
     let validation = Validation::of(options, collation);
     if let Some(validation) = &validation {
         check_database(name)?;
+        nul::refuse(validation.options.values())?;
         validation.check()?;
     }
     Ok(validation)

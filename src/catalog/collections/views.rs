@@ -8,7 +8,7 @@
 //! this under a lock; [`resolve`] does not rely on it, but limits the length of the chain and compares the collations itself. A view and a
 //! collection never have the same name: both are created under [`lock_name`].
 
-use super::{databases, namespace};
+use super::{databases, namespace, nul};
 use crate::catalog::cluster::identity::check_may_change;
 use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
@@ -234,6 +234,7 @@ pub fn create(name: &str, view_on: &str, stages: &[Json], collation: Option<Coll
     check_may_change()?;
     let (database, _) = namespace::split(name)?;
     check_name(database, view_on)?;
+    nul::refuse(stages)?;
     check_free(name)?;
     databases::ensure(database, None)?;
     store::lock()?;
@@ -269,6 +270,7 @@ pub fn modify(name: &str, view_on: Option<&str>, stages: Option<&[Json]>) -> Res
         view_on.clone_into(&mut view.view_on);
     }
     if let Some(stages) = stages {
+        nul::refuse(stages)?;
         view.stages = stages.to_vec();
     }
     let text = pipeline(&view.stages);

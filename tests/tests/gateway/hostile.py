@@ -73,6 +73,19 @@ for command in (
     {"aggregate": "things", "pipeline": [{}] * 500_000, "cursor": {}},
 ):
     assert things.message(**command, **{"$db": "test"})["ok"] == 0.0, next(iter(command))
+# No NUL reaches PostgreSQL in a name.
+for database, code, command in (
+    ("a\0b", 73, {"find": "things"}),
+    ("a\0b", 73, {"ping": 1, "comment": "x"}),
+    ("test", 73, {"find": "a\0b"}),
+    ("test", 73, {"insert": "a\0b", "documents": [{}]}),
+    ("test", 73, {"aggregate": "things", "pipeline": [{"$unionWith": "a\0b"}], "cursor": {}}),
+):
+    reply = things.message(**command, **{"$db": database})
+    assert reply.get("code") == code, (database, command, reply)
+for payload in (b"n,,n=a\0b,r=abcdefgh", b"n,,n=ann,r=abc\0defgh", b"n,,n=ann,r=abc\xffdefgh"):
+    reply = Raw(port).message(saslStart=1, mechanism="SCRAM-SHA-256", payload=payload, **{"$db": "admin"})
+    assert reply.get("code") == 18, (payload, reply)
 # Commands that the router must refuse well.
 with pymongo.MongoClient("127.0.0.1", port, username=user, password=password) as it:
     for command in (
