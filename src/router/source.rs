@@ -45,6 +45,16 @@ impl Source {
         }
     }
 
+    /// The source for a read of a namespace of which the catalog has no collection.
+    /// Errors: `Unauthorized` for a user who could not read a collection of that name.
+    pub fn without_collection(namespace: &str) -> Result<Self> {
+        let source = Self::resolve(None, namespace);
+        if !source.exists() && !is_reserved(namespace) {
+            grants::require_for_missing(namespace)?;
+        }
+        Ok(source)
+    }
+
     pub fn exists(&self) -> bool {
         !matches!(self, Self::Missing)
     }
@@ -77,11 +87,7 @@ pub fn answer<T>(
 ) -> Result<T> {
     read_with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else {
-            let source = Source::resolve(None, namespace);
-            if !source.exists() && !is_reserved(namespace) {
-                grants::require_for_missing(namespace)?;
-            }
-            return without_shards(&source);
+            return without_shards(&Source::without_collection(namespace)?);
         };
         sampling::read(&collection, kind, || query.text());
         let search = session::counted_search(&collection, query)?;

@@ -216,7 +216,7 @@ fn explain_without_shards(
 ) -> Result<Json> {
     let documents = FindOptions::default();
     let read = if let Explained::Read(read) = explained { read } else { Read::Find(&documents) };
-    let Some(statement) = Source::resolve(None, namespace).statement(query, read)? else {
+    let Some(statement) = Source::without_collection(namespace)?.statement(query, read)? else {
         return Ok(json!({"namespace": namespace, "exists": false, "shards": []}));
     };
     let plans = |form: &str| {

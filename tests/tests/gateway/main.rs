@@ -198,6 +198,13 @@ fn clients_share_the_sessions_of_their_role() {
     assert!(program.wait().unwrap().success());
 }
 
+#[test]
+fn names_and_definitions_are_checked() {
+    let cluster = cluster();
+    let gateway = Gateway::start(&cluster.router, &[]);
+    assert!(gateway.python("names.py", &["boss", PASSWORD, "ann", PASSWORD]).contains("done"));
+}
+
 /// A cursor's client does not wait for others' commands while other sessions are idle, and cursors are spread over the sessions.
 #[test]
 fn commands_leave_sessions_with_cursors_alone() {

@@ -12,6 +12,7 @@ from urllib.parse import quote
 port, user, password, mongosh, home = sys.argv[1:6]
 uri = f"mongodb://{user}:{quote(password)}@127.0.0.1:{port}/shop?serverSelectionTimeoutMS=20000"
 PROMPT = re.compile(r"shop> $")
+PATIENCE = 60
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>78]|\x07")
 
 
@@ -25,16 +26,23 @@ class Terminal:
             os.execv(program, [program, *arguments])
         self.shown = ""
 
-    def read(self, pattern, seconds=60):
-        """What is shown up to the end of the pattern's first match."""
+    def shows(self, pattern, seconds):
+        """True if the pattern matches within this time what is shown."""
         until = time.monotonic() + seconds
-        while not (found := pattern.search(CONTROL.sub("", self.shown))):
-            assert time.monotonic() < until, f"waits for {pattern.pattern}: {self.shown[-2000:]!r}"
+        while not pattern.search(CONTROL.sub("", self.shown)):
+            if time.monotonic() > until:
+                return False
             if select.select([self.end], [], [], 0.2)[0]:
                 self.shown += os.read(self.end, 65536).decode(errors="replace")
+        return True
+
+    def read(self, pattern):
+        """What is shown up to the end of the pattern's first match."""
+        assert self.shows(pattern, PATIENCE), f"waits for {pattern.pattern}: {self.shown[-2000:]!r}"
         shown = CONTROL.sub("", self.shown)
-        self.shown = shown[found.end() :]
-        return shown[: found.end()]
+        end = pattern.search(shown).end()
+        self.shown = shown[end:]
+        return shown[:end]
 
     def type(self, text):
         os.write(self.end, text.encode())
@@ -80,14 +88,17 @@ assert sys.stdin.readline()
 shell.type("\x03")
 shell.read(PROMPT)
 print("interrupted", flush=True)
-# The prompt may be drawn again when the shell has connected anew.
-shell.type("print('go' + 'es on')\r")
-shell.read(re.compile(r"goes on"))
-shell.read(PROMPT)
+# What is typed while the shell still connects anew is ended, too.
+answered = re.compile(r"\ngoes on\r*\n.*shop> $", re.DOTALL)
+for _ in range(30):
+    shell.type("print('goes' + ' on')\r")
+    if shell.shows(answered, 2):
+        break
+shell.read(answered)
 shell.run("db.items.countDocuments()", "60")
 shell.run("db.items.drop()", "true")
 shell.type("exit\r")
-until = time.monotonic() + 60
+until = time.monotonic() + PATIENCE
 while os.waitpid(shell.pid, os.WNOHANG)[0] == 0:
     if time.monotonic() > until:
         os.kill(shell.pid, signal.SIGKILL)
