@@ -5,7 +5,8 @@
 //! revision to chunks that cover its range: a cache reads only chunks of newer revisions.
 //!
 //! INVARIANT: a copy of the router changes nothing: [`lock`], [`touch`] and [`log`] refuse it. [`lock`] also refuses a database whose
-//! keeper does not hold the shards' locks: it may be a copy.
+//! keeper does not hold the shards' locks: it may be a copy. Only the repair of a shard's login is allowed while shards refuse the router's
+//! login.
 
 use super::cache;
 use crate::catalog::cluster::identity;
@@ -84,4 +85,9 @@ pub use super::cache::announce;
 pub fn log(what: &str, namespace: Option<&str>, details: &serde_json::Value) -> Result<()> {
     identity::require_router()?;
     store::changelog::insert(what, namespace, details)
+}
+
+/// Writes a line about a repair into the changelog, also at a router that is locked out. The caller has called [`identity::check_may_repair`].
+pub fn log_repair(what: &str, details: &serde_json::Value) -> Result<()> {
+    store::changelog::insert(what, None, details)
 }

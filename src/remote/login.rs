@@ -128,9 +128,9 @@ pub(super) fn explained(server: Oid, route: &Route, error: Error) -> Error {
         ));
     }
     error.with_hint(format!(
-        "The shard may have been restored from a backup that is older than the password, or the foreign server {} leads to another \
-         shard. docshard.add_shard() with the shard's address and name and a superuser's login there repairs the login, or says where \
-         the server leads.",
+        "The shard may have been restored from a backup that is older than the password, another database may have taken the cluster \
+         over with docshard.take_over_cluster(), or the foreign server {} leads to another shard. docshard.add_shard() with the shard's \
+         address and name and a superuser's login there repairs the login, or says which of the last two it is.",
         route.server_name
     ))
 }

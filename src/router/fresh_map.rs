@@ -96,7 +96,7 @@ fn await_decision(namespace: &str) -> Result<Option<Rc<Collection>>> {
     loop {
         let known = cache::find(namespace)?;
         let is_undecided = known.as_ref().is_some_and(|known| known.is_undecided);
-        if !is_undecided || in_recovery() || matches!(as_extension_owner(identity::standing)?, Standing::Copy(_)) {
+        if !is_undecided || in_recovery() || as_extension_owner(identity::standing)? != Standing::Router {
             return Ok(known);
         }
         // A background worker must not wait: it may be the worker that ends the change.
@@ -198,7 +198,7 @@ impl Surroundings for Refused<'_> {
 /// True if an unfinished move or distributed transaction may explain that a shard's version differs from the catalog's, so that
 /// waiting helps. Always false on a copy of the router, which does not learn of moves.
 fn may_change(collection: &Collection) -> Result<bool> {
-    let is_copy = matches!(as_extension_owner(identity::standing)?, Standing::Copy(_));
+    let is_copy = as_extension_owner(identity::standing)? != Standing::Router;
     Ok(!is_copy && recovery::may_change_placement(collection.id)?)
 }
 

@@ -214,8 +214,12 @@ fn write_head(
     unguarded: &HashMap<String, String>,
 ) -> Result<()> {
     line!(out, "cluster {:016x}", cluster_id()?);
-    if let Standing::Copy(reason) = identity::standing()? {
-        line!(out, "this is a copy of the cluster's router and cannot change the cluster: {reason}");
+    match identity::standing()? {
+        Standing::Router => {}
+        Standing::LockedOut(reason) => line!(out, "this router writes nothing, as {reason}"),
+        Standing::Copy(reason) => {
+            line!(out, "this is a copy of the cluster's router and cannot change the cluster: {reason}");
+        }
     }
     if let Some(problem) = identity::lacks_keeper()? {
         line!(out, "{problem}");

@@ -2,7 +2,7 @@
 
 use crate::pg::error::Result;
 use docshard_core::cluster::prepared_name::Coordinator;
-use docshard_core::cluster::standing::Registration;
+use docshard_core::cluster::standing::{LOCKED_OUT, Registration};
 use docshard_core::error::{Kind, error};
 
 stored! { Coordinator from "cluster" { cluster = "id", epoch } }
@@ -87,7 +87,21 @@ statements! {
 
     /// Records why this database is a copy of the router. False if a reason is recorded already, or if the epoch is not the given one.
     pub fn set_copy(reason: &str, epoch: Option<i64>) -> bool {
-        run "UPDATE docshard_catalog.cluster SET copy = $1 WHERE copy IS NULL AND epoch = coalesce($2, epoch)"
+        run format!(
+            "UPDATE docshard_catalog.cluster SET copy = $1 \
+             WHERE (copy IS NULL OR pg_catalog.starts_with(copy, '{LOCKED_OUT}')) AND epoch = coalesce($2, epoch)"
+        )
+    }
+
+    /// Records that shards refuse this router's login, unless a reason to write nothing is recorded already, or the epoch is not the given
+    /// one. `reason` begins with [`LOCKED_OUT`].
+    pub fn lock_out(reason: &str, epoch: i64) -> bool {
+        run "UPDATE docshard_catalog.cluster SET copy = $1 WHERE copy IS NULL AND epoch = $2"
+    }
+
+    /// Removes what [`lock_out`] has recorded. False if there was nothing.
+    pub fn let_in() -> bool {
+        run format!("UPDATE docshard_catalog.cluster SET copy = NULL WHERE pg_catalog.starts_with(copy, '{LOCKED_OUT}')")
     }
 
     /// Makes this database a new cluster, with another identity and without a router.

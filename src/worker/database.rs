@@ -210,6 +210,11 @@ fn may_act(database: Oid, logged: &mut Option<String>, keeper: &mut Keeper) -> b
     let look = || Ok((identity::standing()?, is_alone()?));
     let (why, alone) = match transaction::run(look) {
         Ok((Standing::Router, alone)) => (None, alone),
+        Ok((Standing::LockedOut(reason), alone)) => {
+            // The keeper goes on: it finds out whether this is still the router.
+            keeper.ensure(database);
+            (Some(format!("this router does nothing, as {reason}")), alone)
+        }
         Ok((Standing::Copy(reason), _)) => {
             (Some(format!("this database is a copy of its cluster's router, and does nothing: {reason}")), false)
         }

@@ -2,7 +2,8 @@
 //!
 //! It is a separate process, as the worker may be busy for a long time. It informs the worker by local locks: [`Tag::Kept`] for
 //! each shard whose lock it holds, and [`FREE`] while no shard's lock is held by another router. If another router keeps one,
-//! this database is a copy of the router: the keeper stores that, and ends. See `docshard_core::cluster::router_lock`.
+//! this database is a copy of the router: the keeper stores that, and ends. While too many shards refuse the router's login, it is locked
+//! out: the keeper stores that, too, and goes on, so that it finds out when they let it in. See `docshard_core::cluster::router_lock`.
 //!
 //! INVARIANT: a shard can delay the others only while a connection to it is opened ([`CONNECT_S`]), once in each round: answers
 //! are polled.
@@ -17,9 +18,10 @@ use crate::storage::lock::{self, Mode, Tag};
 use crate::store;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::prepared_name::Coordinator;
-use docshard_core::cluster::router_lock::{Claim, LockAnswer, SILENCE};
-use docshard_core::cluster::standing::{Standing, shortened};
+use docshard_core::cluster::router_lock::{Claim, LockAnswer, Lockout, SILENCE, Verdict};
+use docshard_core::cluster::standing::{LOCKED_OUT, Standing, shortened};
 use docshard_core::cluster::take_over::Report;
+use docshard_core::error::sqlstate::class;
 use docshard_core::error::{Kind, ensure};
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::node::HoldRouterLock;
@@ -95,6 +97,8 @@ struct Kept {
     /// After a failure, the time of the next attempt.
     due: Option<Instant>,
     logged: String,
+    /// The error of the last login, if the shard has refused it.
+    refusal: Option<String>,
     /// Sessions of another router may go on at the shard, although the shard has this router's epoch.
     must_end_others: bool,
     /// This process holds [`Tag::Kept`] for the shard.
@@ -119,11 +123,11 @@ pub(super) fn run(database: Oid) {
     // A shard that answers slowly must not keep this process from renewing the locks at others.
     let _limit = hung::limit(STATEMENT);
     let (began, mut shards, mut is_free, mut logged) = (Instant::now(), Shards::new(), false, String::new());
-    let mut are_left_out = false;
+    let (mut are_left_out, mut lockout) = (false, Lockout::default());
     while !process::is_being_dropped(database) {
         let rounded = if are_left_out { Ok(()) } else { transaction::run(store::leave_out_lost_numbers) };
         are_left_out = rounded.is_ok();
-        match rounded.and_then(|()| round(&mut shards, began)) {
+        match rounded.and_then(|()| round(&mut shards, &mut lockout, began)) {
             Ok(None) => {}
             Ok(Some(StopReason::Idle)) => return,
             Ok(Some(StopReason::Copy(reason, epoch))) => return become_copy(&reason, epoch),
@@ -152,6 +156,31 @@ fn become_copy(reason: &str, epoch: i64) {
     }
 }
 
+/// Records whether shards lock the router out. See [`Lockout`].
+fn judge(shards: &Shards, lockout: &mut Lockout, began: Instant, epoch: i64) -> Result<()> {
+    let refusing: Vec<&Kept> = shards.values().filter(|kept| kept.refusal.is_some()).collect();
+    let letting_in = shards.values().filter(|kept| kept.session.is_some() && kept.claim.is_answered()).count();
+    let verdict = lockout.note(began.elapsed(), refusing.len(), letting_in, patience());
+    let is_out = transaction::run(identity::is_locked_out)?;
+    match (verdict, refusing.first()) {
+        (Verdict::LockedOut, Some(first)) if !is_out => {
+            let names: Vec<&str> = refusing.iter().map(|kept| kept.name.as_str()).collect();
+            let why = first.refusal.as_deref().unwrap_or_default();
+            let reason = format!("{LOCKED_OUT}shard \"{}\" ({})", names.join("\", \""), shortened(why));
+            if transaction::run(|| identity::lock_out(&reason, epoch))? {
+                pgrx::log!("docshard keeper: this router writes nothing, as {reason}");
+            }
+        }
+        (Verdict::LetIn, _) if is_out => {
+            if transaction::run(identity::let_in)? {
+                pgrx::log!("docshard keeper: shards accept this router's login again");
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
 /// Takes or releases a lock; returns whether this process then holds it.
 fn hold(tag: Tag, is_held: bool, wanted: bool) -> bool {
     match (is_held, wanted) {
@@ -165,14 +194,14 @@ fn hold(tag: Tag, is_held: bool, wanted: bool) -> bool {
     }
 }
 
-fn round(shards: &mut Shards, began: Instant) -> Result<Option<StopReason>> {
+fn round(shards: &mut Shards, lockout: &mut Lockout, began: Instant) -> Result<Option<StopReason>> {
     let Some(router) = transaction::run(|| update(shards))? else { return Ok(Some(StopReason::Idle)) };
     if let Some(end) = connect_one(shards, router) {
         return Ok(Some(end));
     }
     let asked = Instant::now();
     shards.values_mut().for_each(ask);
-    for (&shard, kept) in shards {
+    for (&shard, kept) in &mut *shards {
         let left = ANSWER_MS.saturating_sub(i64::try_from(asked.elapsed().as_millis()).unwrap_or(ANSWER_MS));
         let Some(answer) = answer_of(kept, left) else { continue };
         if kept.claim.is_held() && answer != LockAnswer::Held {
@@ -187,12 +216,13 @@ fn round(shards: &mut Shards, began: Instant) -> Result<Option<StopReason>> {
         }
         kept.is_kept = hold(Tag::Kept(shard), kept.is_kept, kept.claim.is_held());
     }
+    judge(shards, lockout, began, router.epoch)?;
     Ok(None)
 }
 
 /// Updates the list of shards from the catalog; None if there are none.
 fn update(shards: &mut Shards) -> Result<Option<Coordinator>> {
-    if !lock::is_excluded(WORKER) || identity::standing()? != Standing::Router {
+    if !lock::is_excluded(WORKER) || matches!(identity::standing()?, Standing::Copy(_)) {
         return Ok(None);
     }
     let (known, router) = (cache::remote_shards()?, identity::coordinator()?);
@@ -226,6 +256,7 @@ fn connect_one(shards: &mut Shards, router: Coordinator) -> Option<StopReason> {
         }
         Ok((session, ..)) => {
             kept.session = Some(session);
+            kept.refusal = None;
             kept.epoch = router.epoch;
             kept.asked = None;
             kept.due = None;
@@ -234,6 +265,7 @@ fn connect_one(shards: &mut Shards, router: Coordinator) -> Option<StopReason> {
         Err(error) => {
             log_once(&mut kept.logged, &error.message);
             lose(kept);
+            kept.refusal = error.is_of_class(class::AUTHORIZATION).then(|| error.into_message());
             None
         }
     }

@@ -6,6 +6,9 @@
 //!
 //! INVARIANT: a silent holder loses its lock after the fraction [`SILENCE`] of the patience, and a database concludes that it is a copy
 //! only after the whole patience. So a restarted router outlasts the session that its crash left behind at a shard.
+//!
+//! A take-over may replace the router's password at shards, so that the former router cannot read there that it was replaced. To that
+//! router it looks as if somebody had changed the password. [`Lockout`] decides when it stops writing.
 
 use std::time::Duration;
 
@@ -51,11 +54,51 @@ impl Claim {
         self.last == Some(LockAnswer::Held)
     }
 
+    /// True if the shard has answered the last request: it lets the router in.
+    #[must_use]
+    pub fn is_answered(&self) -> bool {
+        matches!(self.last, Some(LockAnswer::Held | LockAnswer::Taken(_)))
+    }
+
     /// True if this shard keeps the router from working with other shards: it has not answered yet, or another session has the
     /// lock.
     #[must_use]
     pub fn blocks_router(&self) -> bool {
         matches!(self.last, None | Some(LockAnswer::Taken(_)))
+    }
+}
+
+/// What follows for a router from shards that refuse its login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// it must stop writing
+    LockedOut,
+    /// it may write, also if it had stopped
+    LetIn,
+    /// everything stays as it is
+    Unchanged,
+}
+
+/// Decides whether a router is locked out: more shards refuse its login than let it in, for the whole patience.
+///
+/// A shard that lets it in also shows that it has this router's epoch, so it was not taken over. Shards that do not answer prove nothing.
+/// A password that was changed at one shard by mistake stops the router only if that shard is the only one that answers. Then it
+/// cannot be told from a take-over, after which each acknowledged write would be lost.
+#[derive(Debug, Default)]
+pub struct Lockout {
+    /// since when shards that refuse the login have been more than the others, on the router's clock
+    since: Option<Duration>,
+}
+
+impl Lockout {
+    /// Records how many shards refuse the login, and how many let the router in, at `now`, on any monotonic clock.
+    pub fn note(&mut self, now: Duration, refusing: usize, letting_in: usize, patience: Duration) -> Verdict {
+        if refusing <= letting_in {
+            self.since = None;
+            return if letting_in > 0 { Verdict::LetIn } else { Verdict::Unchanged };
+        }
+        let since = *self.since.get_or_insert(now);
+        if now.saturating_sub(since) >= patience { Verdict::LockedOut } else { Verdict::Unchanged }
     }
 }
 
@@ -104,5 +147,23 @@ mod tests {
         assert_eq!(claim.note(at(31), taken(), PATIENCE), None);
         assert_eq!(claim.note(at(60), taken(), PATIENCE), None);
         assert_eq!(claim.note(at(61), taken(), PATIENCE), Some("process 7"));
+    }
+
+    #[test]
+    fn a_router_is_locked_out_if_more_shards_refuse_it_than_let_it_in() {
+        let mut lockout = Lockout::default();
+        let mut note = |second, refusing, letting_in| lockout.note(at(second), refusing, letting_in, PATIENCE);
+        assert_eq!(note(0, 0, 0), Verdict::Unchanged, "nobody answers");
+        assert_eq!(note(1, 0, 2), Verdict::LetIn);
+        assert_eq!(note(2, 1, 1), Verdict::LetIn, "one mistake");
+        for second in 3..33 {
+            assert_eq!(note(second, 1, 0), Verdict::Unchanged, "{second}: the other one is down");
+        }
+        assert_eq!(note(33, 2, 1), Verdict::LockedOut);
+        assert_eq!(note(34, 0, 0), Verdict::Unchanged, "it stays locked out");
+        assert_eq!(note(35, 2, 1), Verdict::Unchanged);
+        assert_eq!(note(36, 2, 2), Verdict::LetIn);
+        assert_eq!(note(37, 1, 0), Verdict::Unchanged, "the time begins anew");
+        assert_eq!(note(67, 1, 0), Verdict::LockedOut);
     }
 }

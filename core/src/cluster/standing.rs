@@ -64,11 +64,16 @@ pub struct Registration {
     pub has_shards: bool,
 }
 
+/// How the recorded reason begins while shards refuse the router's login.
+pub const LOCKED_OUT: &str = "shards refuse its login: ";
+
 /// The role of a database with a catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// the router of its cluster
     Router,
+    /// the router, or one that was replaced: shards refuse its login, for this reason. It writes nothing until one lets it in.
+    LockedOut(String),
     /// a copy of the router, and the reason why that is known
     Copy(String),
 }
@@ -80,10 +85,11 @@ impl Registration {
     pub fn standing(&self, here: Identity) -> Standing {
         match (&self.router, &self.copy) {
             _ if !self.has_shards => Standing::Router,
-            (_, Some(reason)) => Standing::Copy(reason.clone()),
-            (Some(router), None) if router.parse() != Ok(here) => {
+            (_, Some(reason)) if !reason.starts_with(LOCKED_OUT) => Standing::Copy(reason.clone()),
+            (Some(router), _) if router.parse() != Ok(here) => {
                 Standing::Copy(format!("the cluster's router is database {router}, this is {here}"))
             }
+            (_, Some(reason)) => Standing::LockedOut(reason.clone()),
             _ => Standing::Router,
         }
     }
@@ -142,6 +148,15 @@ mod tests {
     fn a_copy_remembers_that_it_is_one() {
         let copy = registration(Some("7000000000000000001/16384"), Some("shard0 is held"));
         assert_eq!(copy.standing(HERE), Standing::Copy("shard0 is held".to_owned()));
+    }
+
+    #[test]
+    fn a_router_that_is_locked_out_is_no_copy() {
+        let reason = format!("{LOCKED_OUT}shard0");
+        let here = registration(Some("7000000000000000001/16384"), Some(&reason));
+        assert_eq!(here.standing(HERE), Standing::LockedOut(reason.clone()));
+        let Standing::Copy(why) = registration(Some("1/1"), Some(&reason)).standing(HERE) else { panic!("a dump") };
+        assert!(why.contains("1/1"), "{why}");
     }
 
     #[test]

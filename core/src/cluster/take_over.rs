@@ -10,7 +10,8 @@
 //! * No epoch of a shard ever falls.
 //! * A router that takes over raises the epoch at each shard that it reaches. So every router that such a shard has accepted learns that it
 //!   was replaced, whatever other shards report. The exception is a router whose epoch is higher, from a take-over that did not reach the
-//!   shard: the shard goes to that router.
+//!   shard: the shard goes to that router. If the take-over has replaced the router's password at the shard, the router cannot read the epoch,
+//!   and learns only that it may have been replaced: see [`Lockout`](super::router_lock::Lockout).
 //! * In one take-over, one shard raises the epochs of others by at most [`FOLLOWED`], and numbers by at most [`FOLLOWED_NUMBERS`].
 //! * Whatever other shards report, an administrator can take over a shard whose own report is not impossible
 //!   ([`Report::is_impossible`]).

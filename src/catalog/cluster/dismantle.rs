@@ -91,7 +91,7 @@ pub fn dismantle(confirm: Option<&str>, scope: Scope) -> Result<Json> {
         (None, true) => cache::remote_shards()?,
         _ => Vec::new(),
     };
-    if let (false, Standing::Copy(reason)) = (others.is_empty(), identity::standing()?) {
+    if let (false, Standing::Copy(reason) | Standing::LockedOut(reason)) = (others.is_empty(), identity::standing()?) {
         return Err(error!(
             Kind::NotWritablePrimary,
             "this database is a copy of the cluster's router and cannot dismantle shards: {reason}"

@@ -5,6 +5,9 @@
 //! router. So it changes nothing, here or on the shards, until `docshard.take_over_cluster()`. It may read, because shards check
 //! versions.
 //!
+//! A router whose login shards refuse may have been replaced, and is [`Standing::LockedOut`]: it writes nothing, either, but its login at
+//! a shard can be repaired, and it goes on when shards let it in.
+//!
 //! A copy of the server's files does not know at first that it is a copy. So metadata is changed only while the keeper holds the locks:
 //! [`FREE`] for the cluster, and [`Tag::Kept`] for each shard that takes part ([`require_kept`]).
 
@@ -97,10 +100,27 @@ pub fn check_may_change() -> Result<()> {
     require_free()
 }
 
+/// Like [`check_may_change`], but allows the repair of a login to a router that is locked out.
+/// Errors: those of [`check_may_change`].
+pub fn check_may_repair() -> Result<()> {
+    check_router()?;
+    refuse_copy()?;
+    await_free()
+}
+
+/// True if shards refuse this router's login.
+pub fn is_locked_out() -> Result<bool> {
+    Ok(matches!(standing()?, Standing::LockedOut(_)))
+}
+
 /// Refuses a copy of the router, and a database that may still be one; waits for the keeper.
 /// Errors: `NotWritablePrimary`, `NotPrimaryOrSecondary`.
 pub fn require_free() -> Result<()> {
     require_router()?;
+    await_free()
+}
+
+fn await_free() -> Result<()> {
     if cache::remote_shards()?.iter().all(|(shard, _)| is_added(shard.id)) {
         return Ok(());
     }
@@ -134,7 +154,7 @@ fn await_keeper(tag: Tag, what: &str) -> Result<()> {
         }
         server::sleep_ms(PAUSE_MS);
         // The keeper may have found out that this is a copy.
-        require_router()?;
+        refuse_copy()?;
     }
     Ok(())
 }
@@ -201,8 +221,26 @@ pub(in crate::catalog) fn require_router_in(generation: u64) -> Result<()> {
     }
     match standing_in(generation)? {
         Standing::Router => Ok(()),
+        Standing::LockedOut(reason) => Err(locked_out(&reason)),
         Standing::Copy(reason) => Err(refused(&reason)),
     }
+}
+
+/// Refuses a copy of the router, but no router that is locked out.
+fn refuse_copy() -> Result<()> {
+    match standing()? {
+        Standing::Router | Standing::LockedOut(_) => Ok(()),
+        Standing::Copy(reason) => Err(refused(&reason)),
+    }
+}
+
+fn locked_out(reason: &str) -> Error {
+    error!(Kind::NotWritablePrimary, "this router writes nothing, as {reason}").with_hint(
+        "Another database has probably become the router: docshard.take_over_cluster() with a superuser's login replaces the password. Then \
+         connect to that one. If somebody has changed the password by mistake, docshard.add_shard() with a shard's address and name and a \
+         superuser's login there repairs it; that is refused at a shard that was taken over. docshard.take_over_cluster() with such a login \
+         makes this database the router again.",
+    )
 }
 
 fn refused(reason: &str) -> Error {
@@ -230,6 +268,20 @@ pub fn become_copy(reason: &str, epoch: i64) -> Result<bool> {
     let is_new = store::set_copy(reason, Some(epoch))?;
     cache::announce();
     Ok(is_new)
+}
+
+/// Records that shards refuse this router's login, and announces it. False if it writes nothing already, or if its epoch is no longer `epoch`.
+pub fn lock_out(reason: &str, epoch: i64) -> Result<bool> {
+    let is_new = store::lock_out(reason, epoch)?;
+    cache::announce();
+    Ok(is_new)
+}
+
+/// Records that shards let this router in again, and announces it. False if it was not locked out.
+pub fn let_in() -> Result<bool> {
+    let was_out = store::let_in()?;
+    cache::announce();
+    Ok(was_out)
 }
 
 pub(super) use crate::store::cluster::lock_epoch;

@@ -126,7 +126,9 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
     let own = identity::lock_epoch()?;
     let coordinator = identity::coordinator()?;
     let _limit = hung::limit(STATEMENT);
-    let (reached, mut unreachable) = reach_all(options, coordinator.cluster)?;
+    // A router that is locked out may lose all its shards. By force it can then remove them as lost.
+    let needs_shard = !(options.force && identity::is_locked_out()?);
+    let (reached, mut unreachable) = reach_all(options, coordinator.cluster, needs_shard)?;
     let newer = newer(&reached, options.force)?;
     let reports: Vec<Report> = reached.iter().map(|one| one.epochs).collect();
     let Some(epoch) = take_over::epoch_of_router(own, &reports, random()) else {
@@ -154,7 +156,7 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
             Err(error) => unreachable.push((one.shard.name.clone(), error.into_message(), one.shard.id)),
         }
     }
-    if taken.is_empty() {
+    if needs_shard && taken.is_empty() {
         return Err(no_shard(&unreachable, DAMAGED_HINT));
     }
     for (_, _, shard) in &unreachable {
@@ -193,8 +195,8 @@ fn check_allowed(options: &TakeOver) -> Result<()> {
 type Unreachable = Vec<(String, String, ShardId)>;
 
 /// Reads the reports of all shards. Returns the shards whose reports are plausible, and the others with their errors.
-/// Errors: `HostUnreachable` if there are shards, and no report is plausible.
-fn reach_all(options: &TakeOver, cluster: i64) -> Result<(Vec<Reached>, Unreachable)> {
+/// Errors: `HostUnreachable` if there are shards, no report is plausible, and one is needed.
+fn reach_all(options: &TakeOver, cluster: i64, needs_shard: bool) -> Result<(Vec<Reached>, Unreachable)> {
     let (mut reached, mut unreachable, mut is_password) = (Vec::new(), Vec::new(), false);
     for (shard, server) in cache::remote_shards()? {
         let opened = open(&shard, server, options.login(&shard.name))?;
@@ -208,7 +210,7 @@ fn reach_all(options: &TakeOver, cluster: i64) -> Result<(Vec<Reached>, Unreacha
             }
         }
     }
-    if reached.is_empty() && !unreachable.is_empty() {
+    if needs_shard && reached.is_empty() && !unreachable.is_empty() {
         return Err(no_shard(&unreachable, if is_password { LOGIN_HINT } else { DAMAGED_HINT }));
     }
     Ok((reached, unreachable))

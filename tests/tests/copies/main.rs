@@ -1,8 +1,10 @@
 //! Copies of the router: a restored dump, and a copy of its files. Only one of them acts as the router, the others change nothing.
 //!
-//! [`take_over`], [`dismantled`]: copies that become the router, and copies that leave the cluster.
+//! [`take_over`], [`dismantled`]: copies that become the router, and copies that leave the cluster. [`refused_logins`]: routers whose
+//! login shards refuse.
 
 mod dismantled;
+mod refused_logins;
 mod take_over;
 
 use docshard_tests::{Cluster, Fault, Node, wait_until};

@@ -10,7 +10,7 @@ use crate::catalog::change;
 use crate::catalog::cluster::access;
 use crate::catalog::cluster::contacts;
 use crate::catalog::cluster::field_order;
-use crate::catalog::cluster::identity::{self, check_may_change, cluster_id};
+use crate::catalog::cluster::identity::{self, check_may_repair, cluster_id, is_locked_out};
 use crate::catalog::cluster::lost;
 use crate::catalog::cluster::shards::connection_string::{
     Keywords, REACH_HINT, display_host, parse_connection, refuse_foreign_secrets, set, unreachable_shard, value,
@@ -62,9 +62,11 @@ pub struct Added {
 /// Errors: `HostUnreachable`, `IllegalOperation` (itself, the same database under another name), `OperationFailed` (wrong
 /// version, data of another cluster, a name that is taken), `BadValue`.
 pub fn add(conn: &str, options: &AddOptions) -> Result<Added> {
-    check_may_change()?;
+    // Shards may refuse the router's login; then only a repair is allowed.
+    check_may_repair()?;
     store::shards::lock()?;
     if conn == LOCAL {
+        identity::require_router()?;
         return add_local(options);
     }
     let (mut keywords, replica_set) = parse_connection(conn)?;
@@ -87,12 +89,16 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<Added> {
     if let Some(name) = existing(&mut session, &probe, wanted.as_deref())? {
         drop(session);
         let pending = repair(&name, &probe, &given)?;
+        if is_locked_out()? {
+            return Ok(Added { name, pending });
+        }
         if let Some(max_size_mb) = options.max_size_mb {
             store::shards::set_max_size(&name, max_size_mb)?;
         }
         stop_draining(&name)?;
         return Ok(Added { name, pending });
     }
+    identity::require_router()?;
     let name = match wanted {
         Some(name) => name,
         None => store::shards::free_name()?.ok_or_else(|| error!(Kind::OperationFailed, "no free name for a shard"))?,

@@ -55,7 +55,7 @@ pub(super) fn repair(name: &str, found: &NodeProbe, given: &Login) -> Result<Vec
     store::shards::set_node(name, &found.identity().to_string())?;
     let pending: Vec<_> = failed.into_iter().map(|(shard, error)| (shard, error.into_message())).collect();
     let names: Vec<_> = pending.iter().map(|(shard, _)| shard).collect();
-    change::log("repairShard", None, &json!({"shard": name, "login": found.superuser, "pending": names}))?;
+    change::log_repair("repairShard", &json!({"shard": name, "login": found.superuser, "pending": names}))?;
     change::announce();
     Ok(pending)
 }

@@ -137,7 +137,7 @@ pub(in crate::catalog) fn introduce(session: &mut Session, new: &Introduced<'_>)
 /// `IllegalOperation` at a router, unless `role` is its own or is missing, as after pg_restore; those of [`access::accept_router`].
 pub fn accept_router(role: &str, verifier: Option<&str>) -> Result<()> {
     if let Some(own) = node::service_role()?.filter(|own| own != role)
-        && identity::standing()? == Standing::Router
+        && !matches!(identity::standing()?, Standing::Copy(_))
         && store::cluster::read_registration()?.has_shards
     {
         return Err(error!(
