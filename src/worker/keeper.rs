@@ -123,7 +123,7 @@ pub(super) fn run(database: Oid) {
     // A shard that answers slowly must not keep this process from renewing the locks at others.
     let _limit = hung::limit(STATEMENT);
     let (began, mut shards, mut is_free, mut logged) = (Instant::now(), Shards::new(), false, String::new());
-    let (mut are_left_out, mut lockout) = (false, Lockout::default());
+    let (mut are_left_out, mut lockout) = (false, (0, Lockout::default()));
     while !process::is_being_dropped(database) {
         let rounded = if are_left_out { Ok(()) } else { transaction::run(store::leave_out_lost_numbers) };
         are_left_out = rounded.is_ok();
@@ -194,8 +194,13 @@ fn hold(tag: Tag, is_held: bool, wanted: bool) -> bool {
     }
 }
 
-fn round(shards: &mut Shards, lockout: &mut Lockout, began: Instant) -> Result<Option<StopReason>> {
+fn round(shards: &mut Shards, lockout: &mut (i64, Lockout), began: Instant) -> Result<Option<StopReason>> {
     let Some(router) = transaction::run(|| update(shards))? else { return Ok(Some(StopReason::Idle)) };
+    if lockout.0 != router.epoch {
+        // What shards refused before this database took the cluster over does not count.
+        *lockout = (router.epoch, Lockout::default());
+        shards.values_mut().for_each(|kept| kept.refusal = None);
+    }
     if let Some(end) = connect_one(shards, router) {
         return Ok(Some(end));
     }
@@ -216,7 +221,7 @@ fn round(shards: &mut Shards, lockout: &mut Lockout, began: Instant) -> Result<O
         }
         kept.is_kept = hold(Tag::Kept(shard), kept.is_kept, kept.claim.is_held());
     }
-    judge(shards, lockout, began, router.epoch)?;
+    judge(shards, &mut lockout.1, began, router.epoch)?;
     Ok(None)
 }
 

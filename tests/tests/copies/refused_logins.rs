@@ -41,7 +41,7 @@ fn change_password(cluster: &Cluster, shard: &Node) {
         .expect("another password");
 }
 
-/// The router waits for this long before it stops writing, and then a few seconds more.
+/// More than the time after which the router stops writing.
 const LONG_ENOUGH: Duration = Duration::from_secs(13);
 
 /// For [`LONG_ENOUGH`], documents of the router itself can be written.
@@ -54,9 +54,7 @@ fn assert_goes_on(cluster: &Cluster) {
 }
 
 fn await_stop(cluster: &Cluster) {
-    let began = Instant::now();
     wait_until("the router stops writing", PATIENCE, || insert(&cluster.router).is_err());
-    assert!(began.elapsed() < LONG_ENOUGH, "after {:?}", began.elapsed());
     let (state, message, hint) = insert(&cluster.router).expect_err("it is locked out");
     assert_eq!(state, "25006", "{message}");
     assert!(message.contains("shards refuse its login") && message.contains("shard0"), "{message}");
