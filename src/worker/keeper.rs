@@ -171,10 +171,8 @@ fn judge(shards: &Shards, lockout: &mut Lockout, began: Instant, epoch: i64) -> 
                 pgrx::log!("docshard keeper: this router writes nothing, as {reason}");
             }
         }
-        (Verdict::LetIn, _) if is_out => {
-            if transaction::run(identity::let_in)? {
-                pgrx::log!("docshard keeper: shards accept this router's login again");
-            }
+        (Verdict::LetIn, _) if is_out && transaction::run(identity::let_in)? => {
+            pgrx::log!("docshard keeper: shards accept this router's login again");
         }
         _ => {}
     }
