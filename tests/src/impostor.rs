@@ -175,28 +175,29 @@ impl Drop for Impostor {
     }
 }
 
-/// A server that asks every client for SCRAM with this number of iterations, until the test ends. Returns its port at 127.0.0.1.
+/// A server that asks every client for SCRAM with this number of iterations, until the test ends. Its list of mechanisms has `behind` at its end.
+/// Returns its port at 127.0.0.1.
 ///
 /// # Panics
 /// If there is no free port.
-pub fn scram_server(iterations: &'static str) -> u16 {
+pub fn scram_server(iterations: &'static str, behind: &'static [u8]) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     let port = listener.local_addr().expect("an address").port();
     thread::spawn(move || {
         for mut client in listener.incoming().flatten() {
-            thread::spawn(move || challenge(&mut client, iterations));
+            thread::spawn(move || challenge(&mut client, iterations, behind));
         }
     });
     port
 }
 
 /// Answers a login with a challenge that continues the client's nonce, and waits for the client to leave.
-fn challenge(client: &mut TcpStream, iterations: &str) -> std::io::Result<()> {
+fn challenge(client: &mut TcpStream, iterations: &str, behind: &[u8]) -> std::io::Result<()> {
     let mut length = [0; 4];
     client.read_exact(&mut length)?;
     let mut startup = vec![0; (u32::from_be_bytes(length) as usize).saturating_sub(4)];
     client.read_exact(&mut startup)?;
-    client.write_all(&message(b'R', b"\0\0\0\x0aSCRAM-SHA-256\0\0"))?;
+    client.write_all(&message(b'R', &[b"\0\0\0\x0aSCRAM-SHA-256\0\0", behind].concat()))?;
     let (_, first) = read(client)?;
     let first = String::from_utf8_lossy(&first).into_owned();
     let nonce = first.rsplit("r=").next().unwrap_or_default();

@@ -3,6 +3,9 @@
 //! In SCRAM the server says how often the client hashes its password, and libpq hashes 2,147,483,647 times if it is told to, which takes
 //! half an hour and cannot be interrupted. So a larger number than [`MAX_ITERATIONS`] is a violation.
 //!
+//! libpq reads of a message of authentication what it expects there, and may take the rest for the next message. So a message must be exactly as
+//! long as its type says.
+//!
 //! What follows the server's consent to encryption is not judged: only libpq can decrypt it.
 
 /// The most iterations of a password's hash, which take about a second. PostgreSQL's default is 4096.
@@ -14,8 +17,15 @@ const HEADER: usize = 5;
 /// The longest message of authentication; libpq accepts 2,000 bytes or, in older versions, 30,000.
 const MAX_AUTHENTICATION: usize = 30_000;
 
-/// The type of the message `AuthenticationSASLContinue`.
-const SASL_CONTINUE: [u8; 4] = 11_u32.to_be_bytes();
+/// Types of messages of authentication.
+const OK: u32 = 0;
+const CLEARTEXT: u32 = 3;
+const MD5: u32 = 5;
+const GSS: u32 = 7;
+const GSS_CONTINUE: u32 = 8;
+const SASL: u32 = 10;
+const SASL_CONTINUE: u32 = 11;
+const SASL_FINAL: u32 = 12;
 
 /// The messages of a login, as they arrive in pieces.
 #[derive(Debug, Default)]
@@ -78,7 +88,7 @@ impl LoginMessages {
                 let (taken, rest) = bytes.split_at(bytes.len().min(*length - body.len()));
                 body.extend_from_slice(taken);
                 if body.len() == *length {
-                    if !has_few_iterations(body) {
+                    if !is_acceptable(body) {
                         return None;
                     }
                     self.state = State::Header(Vec::with_capacity(HEADER));
@@ -98,10 +108,27 @@ impl LoginMessages {
     }
 }
 
-/// False for the body of an `AuthenticationSASLContinue` with too many iterations, or with a number that is not made of digits alone: libpq
-/// reads numbers as `strtol` does.
-fn has_few_iterations(body: &[u8]) -> bool {
-    let Some(challenge) = body.strip_prefix(&SASL_CONTINUE) else { return true };
+/// True for the body of a message of authentication that libpq reads whole, and that does not keep it busy.
+fn is_acceptable(body: &[u8]) -> bool {
+    let Some((kind, rest)) = body.split_first_chunk() else { return false };
+    match u32::from_be_bytes(*kind) {
+        OK | CLEARTEXT | GSS => rest.is_empty(),
+        MD5 => rest.len() == 4,
+        SASL => is_list(rest),
+        SASL_CONTINUE => has_few_iterations(rest),
+        GSS_CONTINUE | SASL_FINAL => true,
+        _ => false,
+    }
+}
+
+/// True for names that each end with a zero byte, and a zero byte after the last one.
+fn is_list(names: &[u8]) -> bool {
+    let end = names.windows(2).position(|two| two == [0, 0]);
+    names == [0] || names.first() != Some(&0) && end.is_some_and(|end| end + 2 == names.len())
+}
+
+/// False for a challenge with too many iterations, or with a number that is not made of digits alone: libpq reads numbers as `strtol` does.
+fn has_few_iterations(challenge: &[u8]) -> bool {
     let mut iterations = challenge.split(|byte| *byte == b',').filter_map(|attribute| attribute.strip_prefix(b"i="));
     iterations.all(|digits| {
         let number = digits.iter().all(u8::is_ascii_digit).then(|| std::str::from_utf8(digits).ok()?.parse().ok());
@@ -121,7 +148,7 @@ mod tests {
 
     fn challenge(iterations: &str) -> Vec<u8> {
         let text = format!("r=abcdefSERVER,s=c2FsdA==,i={iterations}");
-        message(b'R', &[&SASL_CONTINUE[..], text.as_bytes()].concat())
+        message(b'R', &[&SASL_CONTINUE.to_be_bytes(), text.as_bytes()].concat())
     }
 
     fn login(iterations: &str) -> Vec<u8> {
@@ -158,6 +185,36 @@ mod tests {
     fn encrypted_bytes_are_not_judged() {
         for consent in [&b"S"[..], b"NS", b"G"] {
             assert!(LoginMessages::default().accept(&[consent, &challenge("2147483647")].concat()));
+        }
+    }
+
+    /// libpq would take the rest for the beginning of another message.
+    #[test]
+    fn a_message_of_authentication_has_no_rest() {
+        let is_accepted = |body: &[u8]| LoginMessages::default().accept(&message(b'R', body));
+        let rest = &challenge("2147483647")[..9];
+        let accepted: [&[u8]; 7] = [
+            b"\0\0\0\0",
+            b"\0\0\0\x03",
+            b"\0\0\0\x05salt",
+            b"\0\0\0\x07",
+            b"\0\0\0\x0aSCRAM-SHA-256\0\0",
+            b"\0\0\0\x0aSCRAM-SHA-256-PLUS\0SCRAM-SHA-256\0\0",
+            b"\0\0\0\x0a\0",
+        ];
+        for body in accepted {
+            assert!(is_accepted(body), "{body:?}");
+            assert!(!is_accepted(&[body, rest].concat()), "{body:?}");
+        }
+        for body in [
+            &b"\0\0\0\x0aSCRAM-SHA-256\0"[..],
+            b"\0\0\0\x0a",
+            b"\0\0\0\x0a\0\0",
+            b"\0\0\0\x05sal",
+            b"\0\0\0\x02",
+            b"\0\0\0\x09",
+        ] {
+            assert!(!is_accepted(body), "{body:?}");
         }
     }
 

@@ -2,6 +2,12 @@
 function check(holds, what) {
   if (!holds) throw new Error('not so: ' + what);
 }
+// The README's example.
+const fruit = db.getSiblingDB('shop').fruit;
+fruit.insertMany([{_id: 1, name: 'pear', price: 1.2}, {_id: 2, name: 'plum', price: 0.4, tags: ['ripe', 'blue']}]);
+const blue = EJSON.stringify(fruit.find({tags: 'blue'}).toArray());
+check(blue === '[{"_id":2,"name":"plum","price":0.4,"tags":["ripe","blue"]}]', blue);
+
 const shell = db.getSiblingDB('shell');
 const items = shell.items;
 check(items.insertMany([...Array(60).keys()].map(n => ({_id: n, n: n}))).acknowledged, 'insertMany');
