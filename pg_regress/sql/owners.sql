@@ -13,6 +13,7 @@ SELECT docshard.insert_one('owned.a', '{"_id": 1, "k": 1}');
 SELECT docshard.update_one('owned.b', '{"_id": 1}', '{"$set": {"k": 2}}', '{"upsert": true}') -> 'upsertedId' AS upserted;
 SELECT owned('{"create": "c", "collation": {"locale": "en"}, "validator": {"k": {"$gt": 0}}}');
 SELECT owned('{"create": "v", "viewOn": "a", "pipeline": [{"$match": {"k": 1}}]}');
+SELECT owned('{"collMod": "v", "viewOn": "a", "pipeline": [{"$match": {"k": {"$gt": 0}}}]}');
 SELECT owned('{"createIndexes": "d", "indexes": [{"key": {"k": 1}, "name": "k_1", "unique": true}, {"key": {"at": 1}, "name": "at_1", "expireAfterSeconds": 60}]}');
 SELECT owned('{"collMod": "d", "index": {"name": "at_1", "hidden": true}}');
 SELECT owned('{"collMod": "c", "validationLevel": "off"}');
@@ -70,14 +71,26 @@ SELECT docshard.grant_access('regress_owner', '{"own": "owned.new"}') ->> 'ok' A
 SET ROLE regress_owner;
 SELECT docshard.insert_one('owned.new', '{"_id": 1}');
 SELECT owned('{"create": "newer"}');
--- A view gives no right to what it reads.
-SELECT owned('{"drop": "new"}') -> 'ok' AS ok, owned('{"create": "new", "viewOn": "renamed", "pipeline": []}') -> 'ok' AS viewed;
+-- A view may read the whole database, by whoever reads it: who owns a single name makes none of it.
+SELECT owned('{"drop": "new"}') -> 'ok' AS ok, owned('{"create": "new", "viewOn": "renamed", "pipeline": []}') ->> 'codeName' AS viewed;
+RESET ROLE;
+-- In the transaction that has created a collection shards could not give privileges on it.
+BEGIN;
+SELECT docshard.create_collection('owned.later') ->> 'ok' AS ok;
 SELECT docshard.revoke_access('regress_owner', '{"read": "owned"}');
-RESET ROLE;
-SELECT docshard.revoke_access('regress_owner', '{"read": "owned"}') -> 'ok' AS ok;
+ROLLBACK;
+-- What owners create is where all collections are.
+SET allow_in_place_tablespaces = on;
+CREATE TABLESPACE regress_space LOCATION '';
+SELECT docshard.grant_access('regress_owner', '{"own": "others.here"}') ->> 'ok' AS ok;
 SET ROLE regress_owner;
-SELECT docshard.find('owned.new');
+SET default_tablespace = 'regress_space';
+SELECT docshard.insert_one('others.here', '{"_id": 2}') -> 'insertedId' AS id;
+SELECT docshard.run_command('others', '{"createIndexes": "here", "indexes": [{"key": {"k": 1}, "name": "k_1"}]}') -> 'ok' AS ok;
+RESET default_tablespace;
 RESET ROLE;
+SELECT count(*) FROM pg_class c JOIN pg_tablespace t ON t.oid = c.reltablespace WHERE t.spcname = 'regress_space';
+DROP TABLESPACE regress_space;
 SELECT docshard.revoke_access('regress_owner') ->> 'ok' AS ok, docshard.revoke_access('regress_writer') ->> 'ok' AS ok;
 SELECT count(*) FROM docshard.check_metadata_consistency('owned.a');
 SELECT docshard.drop_database('owned') ->> 'ok' AS ok, docshard.drop_database('others') ->> 'ok' AS ok;

@@ -5,6 +5,7 @@ use super::reply::{Document, Reply, ReplyNode};
 use super::request::Request;
 use crate::catalog::cache;
 use crate::catalog::collections::{grants, namespace, views};
+use crate::indexing;
 use crate::operation::arguments::{Arguments, Fields, Form, Type, mismatch, number};
 use crate::operation::{collections, shards, table};
 use crate::pg::error::{Error, Result};
@@ -27,7 +28,14 @@ pub fn create(request: &Request<'_>) -> Result<Reply> {
     }
     let namespace = request.namespace()?;
     let create = || collections::create(&namespace, &request.fields, true);
-    request.change(&table::CREATE_COLLECTION, &namespace, create).map(Reply::of)
+    request.change(&table::CREATE_COLLECTION, owned(request, &namespace), create).map(Reply::of)
+}
+
+/// Returns what a role must own for a change of a collection or view. A view may read all collections of its database, for whoever reads it.
+/// So who owns a single name cannot make a view of it: readers of the collection that had the name before would read another one.
+fn owned<'a>(request: &Request<'a>, namespace: &'a str) -> &'a str {
+    let is_view = ["viewOn", "pipeline"].iter().any(|field| request.fields.get(field).is_some());
+    if is_view { request.db } else { namespace }
 }
 
 /// Checks a definition of the index on `_id`. Every collection has this index, and its name is always the same.
@@ -52,7 +60,7 @@ fn check_id_index(index: &Json, collation: Option<&Json>) -> Result<()> {
 pub fn modify(request: &Request<'_>) -> Result<Reply> {
     let namespace = request.namespace()?;
     let modify = || collections::modify(&namespace, &request.fields);
-    let mut answer = request.change(&table::MODIFY_COLLECTION, &namespace, modify)?;
+    let mut answer = request.change(&table::MODIFY_COLLECTION, owned(request, &namespace), modify)?;
     // In MongoDB's answer these are 64-bit integers, whatever their values.
     let longs: Vec<(&str, i64)> = ["expireAfterSeconds_old", "expireAfterSeconds_new"]
         .into_iter()
@@ -127,12 +135,14 @@ pub fn create_indexes(request: &Request<'_>) -> Result<Reply> {
     let before = cache::find(&namespace)?;
     let element = |index| read_index(index, "createIndexes.indexes", table::INDEX_ELEMENT);
     let given = indexes.iter().map(element).collect::<Result<Vec<_>>>()?;
+    let is_owner = grants::owns(&namespace)?;
     request.change(&table::CREATE_INDEX, &namespace, || {
         let wanted = given.iter().map(|fields| {
             let keys = fields.get("key").map(Json::to_string).unwrap_or_default();
             Ok((keys, collections::index_options(&namespace, fields)?))
         });
-        collections::create_indexes(&namespace, &wanted.collect::<Result<Vec<_>>>()?, None, request.sole)
+        let sole = request.sole && (!is_owner || indexing::reserve_for_owner());
+        collections::create_indexes(&namespace, &wanted.collect::<Result<Vec<_>>>()?, None, sole)
     })?;
     let (was, is) = (before.as_ref().map_or(1, |c| count_of_indexes(c)), count_of_indexes(&*cache::get(&namespace)?));
     let mut answer = json!({

@@ -194,15 +194,15 @@ impl<'a> Request<'a> {
         rights::with_rights_of(operation, work)
     }
 
-    /// Runs an operation that changes one collection or view: see [`rights::with_rights_on`].
+    /// Runs an operation that changes one collection, view or database: see [`rights::with_rights_on`].
     pub fn change<T>(
         &self,
         operation: &'static Operation,
-        namespace: &str,
+        resource: &str,
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         self.check_listed(operation)?;
-        rights::with_rights_on(operation, namespace, work)
+        rights::with_rights_on(operation, resource, work)
     }
 
     /// Like [`administer`](Self::administer); the result is the command's answer.

@@ -34,6 +34,7 @@ use crate::pg::process::job;
 use crate::pg::server::lock_timeout_ms;
 use crate::pg::transaction;
 use crate::pg::transaction::snapshot::{self, IgnoredByIndexBuilds};
+use crate::storage::lock::{self, Mode, Tag};
 use docshard_core::error::{Kind, error};
 use docshard_core::routing::model::Collection;
 use docshard_core::routing::protocol::shard_tables::ReadTableSize;
@@ -46,6 +47,16 @@ const BUILD: &str = "build indexes";
 /// Registers the job; called from `_PG_init`.
 pub fn init() {
     job::register(BUILD, |request| Ok(json!(build_all(request)?)));
+}
+
+/// How many builds of owners may use background workers at a time: a build waits for every open snapshot, also of its own role, and the
+/// server's workers are few.
+const BUILDS_OF_OWNERS: i32 = 2;
+
+/// Reserves a background worker, until the transaction ends, for the caller's build of an index of a collection that it owns. False if
+/// other owners use all that are for them: then the build runs in the caller's transaction.
+pub fn reserve_for_owner() -> bool {
+    (0..BUILDS_OF_OWNERS).any(|place| lock::try_acquire(Tag::Worker(10 + place), Mode::Exclusive))
 }
 
 /// True if indexes of a collection should be built by a worker: the call is the whole transaction (`sole`), and the collection may have

@@ -29,10 +29,10 @@ pub fn with_rights_of<T>(operation: &Operation, work: impl FnOnce() -> Result<T>
     Executable::find(operation.function)?.run(work)
 }
 
-/// Like [`with_rights_of`], for an operation that changes this collection or view alone: its owners (see [`grants`]) need no right to execute
-/// the function, which is for all databases.
-pub fn with_rights_on<T>(operation: &Operation, namespace: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    if grants::owns(namespace)? {
+/// Like [`with_rights_of`], for an operation that changes this collection, view or database alone: its owners (see [`grants`]) need no right to
+/// execute the function, which is for all databases.
+pub fn with_rights_on<T>(operation: &Operation, resource: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    if grants::owns(resource)? {
         return Executable::granted(operation.function)?.run(work);
     }
     with_rights_of(operation, work)

@@ -11,21 +11,40 @@ use crate::catalog::collections::grants::{self, EVERYTHING, Grant, Level};
 use crate::catalog::collections::namespace;
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
+use crate::pg::transaction::epoch::{self, Epoch};
 use crate::remote::Session;
 use crate::shard::access;
 use crate::store;
 use crate::store::collections::Named;
-use docshard_core::error::{Kind, error};
+use docshard_core::error::{Kind, ensure, error};
 use docshard_core::routing::protocol::access::{CreateRole, DropRole, SetAccess};
 use docshard_core::routing::protocol::{Call, Connection};
 use docshard_core::sql::param::Param;
 use docshard_core::sql::quote::quote_ident;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
 /// The schemas that an application role uses at the router.
 const SCHEMAS: &str = "docshard, docshard_internal, docshard_data, docshard_catalog";
 
 pub use crate::store::grants::lock_shared;
+
+thread_local! {
+    /// The last transaction of this session that has created a collection's table.
+    static CREATED: Cell<Epoch> = Cell::default();
+}
+
+/// Refuses to change access in a transaction that has created a collection: shards give privileges in transactions of their own, which do not
+/// see the new table.
+/// Errors: `OperationNotSupportedInTransaction`.
+fn refuse_after_creation() -> Result<()> {
+    ensure!(
+        CREATED.get() != epoch::now() || cache::remote_shards()?.is_empty(),
+        Kind::OperationNotSupportedInTransaction,
+        "access cannot be changed in a transaction that has created a collection"
+    );
+    Ok(())
+}
 
 /// Checks that a role exists and can receive grants.
 /// Errors: `UserNotFound`, `BadValue`.
@@ -57,6 +76,7 @@ pub type Leveled<'a> = [(Level, Vec<&'a str>)];
 /// Grants a role levels on resources.
 /// Errors: `UserNotFound`, `InvalidNamespace`, `BadValue`; what a shard raises.
 pub fn grant(role: &str, granted: &Leveled<'_>) -> Result<()> {
+    refuse_after_creation()?;
     check_role(role)?;
     granted.iter().flat_map(|(_, resources)| resources).try_for_each(|resource| check_resource(resource))?;
     store::grants::lock_exclusive()?;
@@ -80,6 +100,7 @@ pub fn grant(role: &str, granted: &Leveled<'_>) -> Result<()> {
 /// Revokes grants, resource by resource; the next lower level stays. Without resources, revokes all grants.
 /// Errors: `UserNotFound`; `PrivilegeNotFound` for a resource that was not granted; what a shard raises.
 pub fn revoke(role: &str, revoked: &Leveled<'_>) -> Result<()> {
+    refuse_after_creation()?;
     check_role(role)?;
     store::grants::lock_exclusive()?;
     let name = quote_ident(role);
@@ -188,6 +209,7 @@ pub fn restore_roles(session: &mut Session) -> Result<()> {
 /// Calls `send` with the privileges of a collection's new table, under [`lock_shared`].
 pub fn for_new_table(namespace: &str, collection: i32, send: impl FnOnce(&SetAccess<'_>) -> Result<()>) -> Result<()> {
     lock_shared()?;
+    CREATED.set(epoch::now());
     let granted = grants::all()?;
     let (readers, writers) = grants::of_collection(&granted, namespace);
     send(&SetAccess { collection, readers: &readers, writers: &writers, others: &[] })

@@ -92,12 +92,12 @@ fn require_named(namespace: &str, level: Level) -> Result<Role> {
     })
 }
 
-/// True if the current user was granted to own the collection or view of that name, whether it exists or not.
-pub fn owns(namespace: &str) -> Result<bool> {
+/// True if the current user was granted to own the collection, view or database of that name, whether it exists or not.
+pub fn owns(resource: &str) -> Result<bool> {
     let user = server::current_user();
     let (_, grants) = known(cache::generation()?)?;
     Ok(grants.iter().any(|grant| {
-        grant.level == Level::Own && grant.covers(namespace) && server::has_privileges_of(user, grant.role.into())
+        grant.level == Level::Own && grant.covers(resource) && server::has_privileges_of(user, grant.role.into())
     }))
 }
 

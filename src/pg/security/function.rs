@@ -10,29 +10,31 @@ use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::version;
 use docshard_core::error::{Kind, error};
 use pgrx::pg_sys;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 
 /// A function that the current user may execute.
 pub struct Executable {
     /// the owner of a SECURITY DEFINER function; None for other functions
     owner: Option<pg_sys::Oid>,
     settings: *mut pg_sys::ArrayType,
+    /// the user needs no privilege on the function
+    granted: bool,
 }
 
 impl Executable {
     /// Looks up the C function of that name in schema `docshard`, as a statement of the current user would. Raises PostgreSQL's
     /// error (42501) if the user has no privilege. If a function has two forms (sql/any_json.sql), the one with json arguments is used.
     pub fn find(name: &str) -> Result<Self> {
-        Self::look_up(name, true)
+        Self::look_up(name, false)
     }
 
     /// Like [`find`](Self::find), for a user to whom the extension itself has granted what the caller then does: the privileges on the schema
     /// and the function are not checked.
     pub fn granted(name: &str) -> Result<Self> {
-        Self::look_up(name, false)
+        Self::look_up(name, true)
     }
 
-    fn look_up(name: &str, check: bool) -> Result<Self> {
+    fn look_up(name: &str, granted: bool) -> Result<Self> {
         /// The language C, in every database.
         const C: pg_sys::Oid = pg_sys::Oid::from_u32(13);
         let lost = || error!(Kind::InternalError, "there is no function docshard.{name}");
@@ -59,15 +61,14 @@ impl Executable {
                     if is_null { std::ptr::null_mut() } else { pg_sys::pg_detoast_datum_copy(settings.cast_mut_ptr()) };
                 pg_sys::ReleaseSysCache(row);
                 if is_ours {
-                    if !check {
-                        return Ok(Self { owner: is_definer.then_some(owner), settings: settings.cast() });
+                    if !granted {
+                        let user = pg_sys::GetUserId();
+                        let answer = version::may_execute(candidate.oid, user);
+                        if answer != pg_sys::AclResult::ACLCHECK_OK {
+                            pg_sys::aclcheck_error(answer, pg_sys::ObjectType::OBJECT_FUNCTION, c_name.as_ptr());
+                        }
                     }
-                    let user = pg_sys::GetUserId();
-                    let answer = version::may_execute(candidate.oid, user);
-                    if answer != pg_sys::AclResult::ACLCHECK_OK {
-                        pg_sys::aclcheck_error(answer, pg_sys::ObjectType::OBJECT_FUNCTION, c_name.as_ptr());
-                    }
-                    return Ok(Self { owner: is_definer.then_some(owner), settings: settings.cast() });
+                    return Ok(Self { owner: is_definer.then_some(owner), settings: settings.cast(), granted });
                 }
                 found = candidate.next;
             }
@@ -79,11 +80,32 @@ impl Executable {
     pub fn run<T>(self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let _user = self.owner.map(Restore::after_becoming);
         let _settings = Settings::apply(self.settings);
+        if self.granted {
+            // The user's choice is another's space: PostgreSQL would check the owner's privilege on it.
+            set_for_level(c"default_tablespace", c"");
+        }
         let _snapshot = ActiveSnapshot::of_statement();
         let answer = work()?;
         // SAFETY: in a transaction. Makes the changes visible, as after a statement.
         unsafe { pg_sys::CommandCounterIncrement() };
         Ok(answer)
+    }
+}
+
+/// Sets a setting that every user may set until the [`Settings`] are dropped.
+fn set_for_level(name: &'static CStr, value: &'static CStr) {
+    // SAFETY: in a transaction; PostgreSQL copies both strings.
+    unsafe {
+        pg_sys::set_config_option(
+            name.as_ptr(),
+            value.as_ptr(),
+            pg_sys::GucContext::PGC_USERSET,
+            pg_sys::GucSource::PGC_S_SESSION,
+            pg_sys::GucAction::GUC_ACTION_SAVE,
+            true,
+            0,
+            false,
+        );
     }
 }
 
