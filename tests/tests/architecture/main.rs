@@ -214,6 +214,41 @@ fn rows_are_written_in_one_place() {
     violations.check();
 }
 
+/// The layers that people read about, in the page and at the root of the source, are those of [`LAYERS`].
+#[test]
+fn the_page_and_the_root_name_the_same_layers() {
+    let order: Vec<&str> = LAYERS.iter().flat_map(|layer| layer.iter().copied()).collect();
+    let rank = |module: &str| LAYERS.iter().position(|layer| layer.contains(&module));
+
+    let page = fs::read_to_string(project().join("docs/architecture.md")).unwrap();
+    let rows = page
+        .lines()
+        .filter(|line| line.strip_prefix("| ").is_some_and(|row| row.starts_with(|c: char| c.is_ascii_digit())));
+    let mut shown: Vec<(usize, &str)> = Vec::new();
+    for row in rows {
+        let (number, rest) = row[2..].split_once(',').expect("the number of a layer");
+        let folders =
+            rest.split("`src/").skip(1).filter_map(|folder| folder.split_once("/`")).map(|(folder, _)| folder);
+        shown.extend(folders.map(|folder| (number.parse().expect("a number"), folder)));
+    }
+    let mut named: Vec<&str> = shown.iter().map(|(_, module)| *module).collect();
+    named.sort_unstable();
+    let mut known = order.clone();
+    known.sort_unstable();
+    assert_eq!(named, known, "the modules in the page's table of layers");
+    for (low, lower) in &shown {
+        for (high, higher) in &shown {
+            assert!(rank(lower) >= rank(higher) || low <= high, "the page has {lower} above {higher}");
+        }
+    }
+
+    let root = fs::read_to_string(project().join("src/lib.rs")).unwrap();
+    let header: String = root.lines().take_while(|line| line.starts_with("//!")).collect();
+    let links = header.split("[`").skip(1).filter_map(|link| link.split_once("`]")).map(|(module, _)| module);
+    let ranks: Vec<_> = links.map(|module| rank(module).unwrap_or_else(|| panic!("{module} is in no layer"))).collect();
+    assert!(ranks.len() >= 10 && ranks.is_sorted(), "the layers of src/lib.rs: {ranks:?}");
+}
+
 #[test]
 fn imports_go_down() {
     let layer = |module: &str| LAYERS.iter().position(|layer| layer.contains(&module));
