@@ -256,9 +256,10 @@ fn explain_executes_a_pipeline_once() {
         let once = rows_read(&cluster, NS, &run);
         assert!(once > 0, "{pipeline}");
         let explain = format!("docshard.explain('{NS}', '{pipeline}', '{{}}', 'executionStats')");
-        // PostgreSQL's planner may look at the ends of an index.
+        // PostgreSQL's planner may look at the ends of an index. If a field is compared with a string, a sample of the documents is looked at.
         let again = rows_read(&cluster, NS, &format!("SELECT {explain}"));
-        assert!(again <= once + once / 2 + 2, "{pipeline}: {again} rows, not {once}");
+        let sample = if path == "INDEX_RANGE" { 300 } else { 0 };
+        assert!(again <= once + once / 2 + 2 + sample, "{pipeline}: {again} rows, not {once}");
         let explained: Value = cluster.router.value(&format!("SELECT to_jsonb({explain})"));
         assert_eq!(explained["accessPath"], path, "{explained}");
         assert_eq!(explained["executionStats"]["nReturned"], returned, "{explained}");
