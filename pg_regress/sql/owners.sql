@@ -87,9 +87,14 @@ SET ROLE regress_owner;
 SET default_tablespace = 'regress_space';
 SELECT docshard.insert_one('others.here', '{"_id": 2}') -> 'insertedId' AS id;
 SELECT docshard.run_command('others', '{"createIndexes": "here", "indexes": [{"key": {"k": 1}, "name": "k_1"}]}') -> 'ok' AS ok;
-RESET default_tablespace;
 RESET ROLE;
 SELECT count(*) FROM pg_class c JOIN pg_tablespace t ON t.oid = c.reltablespace WHERE t.spcname = 'regress_space';
+-- An administrator's collections are where the administrator wants them, although a superuser has the privileges of every owner.
+SET default_tablespace = 'regress_space';
+SELECT docshard.run_command('others', '{"drop": "here"}') -> 'ok' AS dropped, docshard.run_command('others', '{"create": "here"}') -> 'ok' AS created;
+RESET default_tablespace;
+SELECT count(*) > 0 AS there FROM pg_class c JOIN pg_tablespace t ON t.oid = c.reltablespace WHERE t.spcname = 'regress_space';
+SELECT docshard.drop_collection('others.here');
 DROP TABLESPACE regress_space;
 SELECT docshard.revoke_access('regress_owner') ->> 'ok' AS ok, docshard.revoke_access('regress_writer') ->> 'ok' AS ok;
 SELECT count(*) FROM docshard.check_metadata_consistency('owned.a');

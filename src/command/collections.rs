@@ -31,8 +31,10 @@ pub fn create(request: &Request<'_>) -> Result<Reply> {
     request.change(&table::CREATE_COLLECTION, owned(request, &namespace), create).map(Reply::of)
 }
 
-/// Returns what a role must own for a change of a collection or view. A view may read all collections of its database, for whoever reads it.
-/// So who owns a single name cannot make a view of it: readers of the collection that had the name before would read another one.
+/// Returns what a role must own to make this change: the database for a change of a view, otherwise the collection.
+///
+/// A view reads any collection of its database, with the rights of the role that reads the view. Suppose that a role owns the name `one`
+/// only, and replaces the collection by a view of `two`: other roles' functions and views that read `one` would show it the documents of `two`.
 fn owned<'a>(request: &Request<'a>, namespace: &'a str) -> &'a str {
     let is_view = ["viewOn", "pipeline"].iter().any(|field| request.fields.get(field).is_some());
     if is_view { request.db } else { namespace }

@@ -49,12 +49,12 @@ pub fn init() {
     job::register(BUILD, |request| Ok(json!(build_all(request)?)));
 }
 
-/// How many builds of owners may use background workers at a time: a build waits for every open snapshot, also of its own role, and the
-/// server's workers are few.
+/// How many index builds of owners may use background workers at a time. A build waits for all older snapshots, and an owner can keep one
+/// open: without a limit, owners could occupy all background workers of the server.
 const BUILDS_OF_OWNERS: i32 = 2;
 
-/// Reserves a background worker, until the transaction ends, for the caller's build of an index of a collection that it owns. False if
-/// other owners use all that are for them: then the build runs in the caller's transaction.
+/// Reserves a background worker, until the transaction ends, for an index build of a role that owns the collection. False if other owners'
+/// builds use all [`BUILDS_OF_OWNERS`]: then the build runs in the caller's transaction.
 pub fn reserve_for_owner() -> bool {
     (0..BUILDS_OF_OWNERS).any(|place| lock::try_acquire(Tag::Worker(10 + place), Mode::Exclusive))
 }

@@ -112,7 +112,7 @@ impl Seen {
     }
 
     fn add(&mut self, connected: Vec<Standby>) {
-        // Without their sessions, the standbys of a shard of 0.3.0 cannot be told apart: those that have disconnected are forgotten.
+        // A shard of 0.3.0 does not report sessions, so its standbys cannot be recognized: only those that are connected now are known.
         self.0.retain(|one| !one.session.is_empty());
         for one in &mut self.0 {
             one.is_connected = false;

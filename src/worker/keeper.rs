@@ -2,8 +2,9 @@
 //!
 //! It is a separate process, as the worker may be busy for a long time. It informs the worker by local locks: [`Tag::Kept`] for
 //! each shard whose lock it holds, and [`FREE`] while no shard's lock is held by another router. If another router keeps one,
-//! this database is a copy of the router: the keeper stores that, and ends. While too many shards refuse the router's login, it is locked
-//! out: the keeper stores that, too, and goes on, so that it finds out when they let it in. See `docshard_core::cluster::router_lock`.
+//! this database is a copy of the router: the keeper stores that, and ends. While more shards refuse the router's login than accept it,
+//! the router is locked out: the keeper stores that, and keeps trying to log in, so that it notices when shards accept the login again. See
+//! `docshard_core::cluster::router_lock`.
 //!
 //! INVARIANT: a shard can delay the others only while a connection to it is opened ([`CONNECT_S`]), once in each round: answers
 //! are polled.

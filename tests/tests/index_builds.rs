@@ -1,7 +1,7 @@
 //! Indexes are built on all shards in parallel while writes continue; they exist on all shards or on none.
 
 use docshard_tests::{Cluster, Node, wait_until};
-use postgres::Client;
+use postgres::{Client, SimpleQueryMessage};
 use serde_json::{Value, json};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -371,4 +371,40 @@ fn a_build_that_hears_late_of_its_cancel_leaves_nothing() {
     cluster.router.thaw(postmaster);
     assert_eq!(relations(&cluster.router), []);
     assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard.indexes WHERE namespace = 'own.c'"), 0);
+}
+
+/// Otherwise owners could occupy all background workers of the server, by a snapshot that they keep open.
+#[test]
+fn builds_of_owners_leave_workers_to_others() {
+    let cluster = Cluster::start(1);
+    let router = &cluster.router;
+    router.psql("CREATE ROLE owner LOGIN; SELECT docshard.enable_sharding('own', 'local')");
+    router.psql("SELECT docshard.grant_access('owner', '{\"own\": \"own\"}')");
+    let owner = || router.try_client_as("owner", "postgres").expect("a session");
+    for number in 0..4 {
+        let insert = format!("SELECT docshard.insert_one('own.c{number}', '{{\"_id\": 1}}')");
+        owner().batch_execute(&insert).expect("a collection of its own");
+    }
+    let mut reader = owner();
+    reader.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT docshard.find('own.c0')").expect("a snapshot");
+    let build = |number| {
+        let command = json!({"createIndexes": format!("c{number}"), "indexes": [{"key": {"k": 1}, "name": "k_1"}]});
+        let mut client = owner();
+        thread::spawn(move || {
+            let answers = client.simple_query(&format!("SELECT docshard.run_command('own', '{command}')"));
+            answers.map(|answers| answers.iter().any(|answer| {
+                matches!(answer, SimpleQueryMessage::Row(row) if row.get(0).is_some_and(|answer| answer.contains("\"ok\": 1")))
+            }))
+        })
+    };
+    let builds: Vec<_> = (0..4).map(build).collect();
+    let ended = || builds.iter().filter(|build| build.is_finished()).count();
+    wait_until("two are built without a worker", PATIENCE, || ended() == 2);
+    let with_workers = "SELECT count(DISTINCT namespace) FROM docshard.list_index_builds()";
+    wait_until("two wait for the snapshot", PATIENCE, || router.value::<i64>(with_workers) == 2);
+    assert_eq!(ended(), 2);
+    reader.batch_execute("COMMIT").expect("the end of the snapshot");
+    for build in builds {
+        assert!(build.join().expect("it ends").expect("an answer"), "an index");
+    }
 }

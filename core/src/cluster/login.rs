@@ -42,7 +42,7 @@ enum State {
     Header(Vec<u8>),
     /// in a message of authentication: what has arrived of its body, and its length
     Authentication(Vec<u8>, usize),
-    /// in another message, of which this number of bytes is to arrive
+    /// in a message of another type: how many of its bytes have not arrived
     Other(usize),
     /// encrypted
     Opaque,
@@ -176,7 +176,7 @@ mod tests {
         ] {
             assert!(!LoginMessages::default().accept(&login(many)), "{many}");
         }
-        // Two numbers, of which libpq may read either.
+        // With two numbers in a challenge, it does not matter which of them libpq reads.
         assert!(!LoginMessages::default().accept(&challenge("4096,i=2147483647")));
         assert!(!LoginMessages::default().accept(&challenge("2147483647,i=4096")));
     }

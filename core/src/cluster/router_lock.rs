@@ -82,8 +82,8 @@ pub enum Verdict {
 /// Decides whether a router is locked out: more shards refuse its login than let it in, for the whole patience.
 ///
 /// A shard that lets it in also shows that it has this router's epoch, so it was not taken over. Shards that do not answer prove nothing.
-/// A password that was changed at one shard by mistake stops the router only if that shard is the only one that answers. Then it
-/// cannot be told from a take-over, after which each acknowledged write would be lost.
+/// A password that was changed at one shard by mistake stops the router only if no other shard answers. In that case the mistake looks like a
+/// take-over, and a replaced router must not write: the cluster would lose what it acknowledges.
 #[derive(Debug, Default)]
 pub struct Lockout {
     /// since when shards that refuse the login have been more than the others, on the router's clock
@@ -153,7 +153,7 @@ mod tests {
     fn a_router_is_locked_out_if_more_shards_refuse_it_than_let_it_in() {
         let mut lockout = Lockout::default();
         let mut note = |second, refusing, letting_in| lockout.note(at(second), refusing, letting_in, PATIENCE);
-        assert_eq!(note(0, 0, 0), Verdict::Unchanged, "nobody answers");
+        assert_eq!(note(0, 0, 0), Verdict::Unchanged, "no shard answers");
         assert_eq!(note(1, 0, 2), Verdict::LetIn);
         assert_eq!(note(2, 1, 1), Verdict::LetIn, "one mistake");
         for second in 3..33 {

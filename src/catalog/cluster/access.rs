@@ -16,7 +16,7 @@ use crate::remote::Session;
 use crate::shard::access;
 use crate::store;
 use crate::store::collections::Named;
-use docshard_core::error::{Kind, ensure, error};
+use docshard_core::error::{Kind, error};
 use docshard_core::routing::protocol::access::{CreateRole, DropRole, SetAccess};
 use docshard_core::routing::protocol::{Call, Connection};
 use docshard_core::sql::param::Param;
@@ -38,12 +38,13 @@ thread_local! {
 /// see the new table.
 /// Errors: `OperationNotSupportedInTransaction`.
 fn refuse_after_creation() -> Result<()> {
-    ensure!(
-        CREATED.get() != epoch::now() || cache::remote_shards()?.is_empty(),
-        Kind::OperationNotSupportedInTransaction,
-        "access cannot be changed in a transaction that has created a collection"
-    );
-    Ok(())
+    if CREATED.get() != epoch::now() || cache::remote_shards()?.is_empty() {
+        return Ok(());
+    }
+    let message = "access cannot be changed in a transaction that has created a collection";
+    Err(Error::new(Kind::OperationNotSupportedInTransaction, message).with_hint(
+        "Commit the transaction first. A grant of a database also covers collections that are created later.",
+    ))
 }
 
 /// Checks that a role exists and can receive grants.

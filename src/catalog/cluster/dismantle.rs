@@ -94,7 +94,7 @@ pub fn dismantle(confirm: Option<&str>, scope: Scope) -> Result<Json> {
     if let (false, Standing::Copy(reason) | Standing::LockedOut(reason)) = (others.is_empty(), identity::standing()?) {
         return Err(error!(
             Kind::NotWritablePrimary,
-            "this database is a copy of the cluster's router and cannot dismantle shards: {reason}"
+            "this database does not act as the cluster's router, and cannot dismantle shards: {reason}"
         )
         .with_hint("docshard.dismantle(confirm, '{\"shards\": false}') removes only this database from the cluster."));
     }

@@ -5,8 +5,8 @@
 //! router. So it changes nothing, here or on the shards, until `docshard.take_over_cluster()`. It may read, because shards check
 //! versions.
 //!
-//! A router whose login shards refuse may have been replaced, and is [`Standing::LockedOut`]: it writes nothing, either, but its login at
-//! a shard can be repaired, and it goes on when shards let it in.
+//! A router is [`Standing::LockedOut`] while shards refuse its login, because it may have been replaced. It writes nothing, but its login
+//! at a shard can be repaired, and it writes again when shards accept the login.
 //!
 //! A copy of the server's files does not know at first that it is a copy. So metadata is changed only while the keeper holds the locks:
 //! [`FREE`] for the cluster, and [`Tag::Kept`] for each shard that takes part ([`require_kept`]).
@@ -117,7 +117,9 @@ pub fn is_locked_out() -> Result<bool> {
 /// Errors: `NotWritablePrimary`, `NotPrimaryOrSecondary`.
 pub fn require_free() -> Result<()> {
     require_router()?;
-    await_free()
+    await_free()?;
+    // The keeper may have found out meanwhile that the router is locked out.
+    require_router()
 }
 
 fn await_free() -> Result<()> {

@@ -1,16 +1,17 @@
 //! Runs code with the rights of an SQL function, without a statement that calls it.
 //!
-//! INVARIANT: this allows no more than `SELECT docshard.<function>(…)`, except for [`Executable::granted`]. As PostgreSQL does for that statement, [`Executable`] checks the
-//! caller's privileges on the schema and the function, and runs the code as the function's current definition says: as its owner
-//! if it is SECURITY DEFINER, with its settings, in a new snapshot.
+//! INVARIANT: this allows no more than `SELECT docshard.<function>(…)`, except for [`Executable::granted`]. As PostgreSQL does for that
+//! statement, [`Executable`] checks the caller's privileges on the schema and the function, and runs the code as the function's current
+//! definition says: as its owner if it is SECURITY DEFINER, with its settings, in a new snapshot.
 
 use super::user::Restore;
 use crate::pg::error::Result;
+use crate::pg::transaction::setting;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::version;
 use docshard_core::error::{Kind, error};
 use pgrx::pg_sys;
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 
 /// A function that the current user may execute.
 pub struct Executable {
@@ -81,31 +82,14 @@ impl Executable {
         let _user = self.owner.map(Restore::after_becoming);
         let _settings = Settings::apply(self.settings);
         if self.granted {
-            // The user's choice is another's space: PostgreSQL would check the owner's privilege on it.
-            set_for_level(c"default_tablespace", c"");
+            // PostgreSQL would check the owner's privilege on the tablespace that the user has chosen, not the user's.
+            setting::set_for_level(c"default_tablespace", c"");
         }
         let _snapshot = ActiveSnapshot::of_statement();
         let answer = work()?;
         // SAFETY: in a transaction. Makes the changes visible, as after a statement.
         unsafe { pg_sys::CommandCounterIncrement() };
         Ok(answer)
-    }
-}
-
-/// Sets a setting that every user may set until the [`Settings`] are dropped.
-fn set_for_level(name: &'static CStr, value: &'static CStr) {
-    // SAFETY: in a transaction; PostgreSQL copies both strings.
-    unsafe {
-        pg_sys::set_config_option(
-            name.as_ptr(),
-            value.as_ptr(),
-            pg_sys::GucContext::PGC_USERSET,
-            pg_sys::GucSource::PGC_S_SESSION,
-            pg_sys::GucAction::GUC_ACTION_SAVE,
-            true,
-            0,
-            false,
-        );
     }
 }
 

@@ -119,7 +119,7 @@ impl LoginRelay {
                 self.copied += length;
                 if !self.messages.accept(&buffer[..length]) {
                     return Err(
-                        "protocol violation: the server asks for too many iterations of SCRAM, or for an unknown authentication",
+                        "protocol violation: the server asks for too many iterations of SCRAM, or its authentication is malformed",
                     );
                 }
                 if self.copied > MAX_LOGIN {
