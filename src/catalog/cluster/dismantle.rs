@@ -16,7 +16,6 @@ use crate::shard::node::service_role;
 use crate::shard::{access, dismantle as node, here};
 use crate::storage::lock::{self, Tag};
 use crate::store;
-use docshard_core::cluster::standing::Standing;
 use docshard_core::error::sqlstate::REFUSED_CONNECTION;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::routing::protocol::Call;
@@ -91,12 +90,10 @@ pub fn dismantle(confirm: Option<&str>, scope: Scope) -> Result<Json> {
         (None, true) => cache::remote_shards()?,
         _ => Vec::new(),
     };
-    if let (false, Standing::Copy(reason) | Standing::LockedOut(reason)) = (others.is_empty(), identity::standing()?) {
-        return Err(error!(
-            Kind::NotWritablePrimary,
-            "this database does not act as the cluster's router, and cannot dismantle shards: {reason}"
-        )
-        .with_hint("docshard.dismantle(confirm, '{\"shards\": false}') removes only this database from the cluster."));
+    if !others.is_empty() {
+        identity::require_router().map_err(|refused| {
+            refused.with_hint("docshard.dismantle(confirm, '{\"shards\": false}') removes only this database from the cluster.")
+        })?;
     }
     let names: Vec<&str> = others.iter().map(|(shard, _)| shard.name.as_str()).collect();
     let Some(confirm) = confirm else {

@@ -83,6 +83,8 @@ fn what_a_driver_stores_comes_back() {
 #[test]
 fn mongosh_uses_a_cluster() {
     let cluster = cluster();
+    let plum = json!({"_id": 2, "name": "plum", "price": 0.4, "tags": ["ripe", "blue"]});
+    cluster.router.psql(&format!("SELECT docshard.insert_one('shop.fruit', '{plum}')"));
     let gateway = Gateway::start(&cluster.router, &[]);
     assert!(gateway.mongosh("shell.js", &gateway.uri("boss", PASSWORD)).contains("done"));
 }
