@@ -22,6 +22,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The number of branches, fields or elements of an argument.
 const COUNT: usize = 20_000;
+/// The number for arguments of about 10 MB; they have 5 to 100 bytes for each.
+const SOAK_COUNT: usize = 500_000;
 /// The most processor time between two checks, in ns. It is a few ms, and minutes for a quadratic loop that does not count.
 const MOST_BETWEEN: u64 = 1_000_000_000;
 /// Processor time after which an argument's processing is interrupted.
@@ -184,10 +186,16 @@ fn work(work: &Work) {
     }
 }
 
-fn cases(n: usize) -> Vec<(&'static str, Work)> {
+/// Calls a function for each case: only one of them is in memory.
+macro_rules! each {
+    ($run:ident; $(($name:expr, $work:expr $(,)?)),* $(,)?) => { $($run($name, $work);)* };
+}
+
+fn each_case(n: usize, mut run: impl FnMut(&'static str, Work)) {
     use Work::*;
     let deep = |n: usize, inner: Json, wrap: fn(Json) -> Json| (0..n).fold(inner, |inner, _| wrap(inner));
-    vec![
+    each![
+        run;
         ("$or _id", Filter(json!({"$or": list(n, |i| json!({"_id": i}))}))),
         ("$or ranges", Filter(json!({"$or": list(n, |i| json!({"k": {"$gt": 2 * i, "$lt": 2 * i + 1}}))}))),
         (
@@ -560,7 +568,7 @@ fn cases(n: usize) -> Vec<(&'static str, Work)> {
         ("index of arrays", Index(json!({"v": 1, "w.x": 1}), None)),
         ("wildcard projection", Index(json!({"$**": 1}), Some(fields(n, |_| json!(1))))),
         ("wildcard exclusion", Index(json!({"$**": 1}), Some(fields(n, |_| json!(0))))),
-    ]
+    ];
 }
 
 /// Processes an argument until the deadline.
@@ -582,6 +590,17 @@ fn process(case: &Work) {
 
 #[test]
 fn every_large_argument_can_be_interrupted() {
+    try_all(COUNT);
+}
+
+/// The same for arguments of many MB.
+#[test]
+#[ignore = "takes long: make soak"]
+fn every_large_argument_soak() {
+    try_all(SOAK_COUNT);
+}
+
+fn try_all(count: usize) {
     budget::install(Hooks { interrupt, limit: || 1 << 30, exceeded: |_| panic_any(Interrupted) });
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -590,7 +609,7 @@ fn every_large_argument_can_be_interrupted() {
         }
     }));
     let mut late = Vec::new();
-    for (name, case) in cases(COUNT) {
+    each_case(count, |name, case| {
         process(&case);
         let (checks, largest) = (CHECKS.load(Relaxed), LARGEST.load(Relaxed));
         println!("{name}: {checks} checks, at most {} ms between them", largest / 1_000_000);
@@ -598,6 +617,6 @@ fn every_large_argument_can_be_interrupted() {
         if checks < 2 || largest > MOST_BETWEEN {
             late.push((name, checks, largest));
         }
-    }
+    });
     assert!(late.is_empty(), "{late:?}");
 }

@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -206,21 +207,32 @@ fn challenge(client: &mut TcpStream, iterations: &str, behind: &[u8]) -> std::io
     std::io::copy(client, &mut std::io::sink()).map(drop)
 }
 
-/// A server that lets a client log in over TLS, and then sends TLS records without data, without end. It ends when it is dropped.
-pub struct KeyUpdates {
+/// A server that speaks TLS and then misbehaves. It ends when it is dropped.
+pub struct TlsServer {
     /// The port on which it listens, at 127.0.0.1.
     pub port: u16,
     server: Child,
     folder: PathBuf,
 }
 
-impl KeyUpdates {
+impl TlsServer {
+    /// Lets a client log in, and then sends TLS records without data, without end.
+    #[must_use]
+    pub fn of_key_updates() -> Self {
+        Self::start(&[])
+    }
+
+    /// Asks for this number of iterations of SCRAM, in records of one byte.
+    #[must_use]
+    pub fn of_scram(iterations: &str) -> Self {
+        Self::start(&[iterations])
+    }
+
     /// Compiles and starts it, with a certificate of its own.
-    ///
-    /// # Panics
-    /// If a program that it needs fails.
-    pub fn start() -> Self {
-        let folder = std::env::temp_dir().join(format!("docshard-key-updates.{}", std::process::id()));
+    fn start(arguments: &[&str]) -> Self {
+        static STARTED: AtomicUsize = AtomicUsize::new(0);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("docshard-tls-server.{}.{number}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         let path = |name: &str| folder.join(name);
         let run = |program: &str, arguments: &str, files: &[&Path]| {
@@ -230,10 +242,11 @@ impl KeyUpdates {
         let (certificate, key, program) = (path("cert.pem"), path("key.pem"), path("server"));
         let request = "req -x509 -nodes -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -days 2 -subj /CN=127.0.0.1";
         run("openssl", &format!("{request} -keyout"), &[&key, Path::new("-out"), &certificate]);
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/key_updates.c");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tls_server.c");
         run("cc", "-o", &[&program, &source, Path::new("-lssl"), Path::new("-lcrypto")]);
         let mut server = Command::new(&program)
             .args([&certificate, &key])
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -244,7 +257,7 @@ impl KeyUpdates {
     }
 }
 
-impl Drop for KeyUpdates {
+impl Drop for TlsServer {
     fn drop(&mut self) {
         drop(self.server.stdin.take());
         let _ = self.server.wait();

@@ -1,7 +1,7 @@
 //! Servers in the place of a shard that break the protocol: messages without end, of any length, or that nobody asked for. Sessions and
 //! workers get an error, their memory is bounded, and they can be cancelled and terminated.
 
-use docshard_tests::impostor::{Attack, Change, Impostor, KeyUpdates, Row, header, message, scram_server};
+use docshard_tests::impostor::{Attack, Change, Impostor, Row, TlsServer, header, message, scram_server};
 use docshard_tests::logins::{self, sqlstate_of};
 use docshard_tests::{Cluster, wait_until};
 use postgres::Client;
@@ -410,7 +410,7 @@ fn a_shard_that_answers_byte_by_byte_does_not_stop_the_worker() {
 #[test]
 fn key_updates_over_tls_do_not_outlive_a_cancel() {
     let (cluster, impostor) = cluster();
-    let server = KeyUpdates::start();
+    let server = TlsServer::of_key_updates();
     let options = format!("SET port '{}', SET sslmode 'require'", server.port);
     cluster.router.psql(&format!("ALTER SERVER docshard_shard0 OPTIONS ({options})"));
     let (mut canceled, mut terminated) = (cluster.router.client(), cluster.router.client());
@@ -494,17 +494,21 @@ fn a_login_that_does_not_end_is_refused() {
 #[test]
 fn a_server_cannot_keep_libpq_busy() {
     let (cluster, _impostor) = cluster();
-    // libpq would take what is behind the list of mechanisms for the header of the next message.
-    for (iterations, behind) in [("2147483647", &b""[..]), ("4096", b"R\0\0\x01\x34\0\0\0\x0b")] {
-        let port = scram_server(iterations, behind);
-        cluster.router.psql(&format!("ALTER SERVER docshard_shard0 OPTIONS (SET port '{port}')"));
+    let refused = |options: &str| {
+        cluster.router.psql(&format!("ALTER SERVER docshard_shard0 OPTIONS ({options})"));
         let mut client = cluster.router.client();
         client.batch_execute("SET statement_timeout = '20s'").expect("a setting");
         let error = client.query(&find(), &[]).expect_err("a refused login");
         let error = error.as_db_error().expect("the router's error");
         assert_eq!(error.code().code(), "08001");
         assert!(format!("{error:?}").contains("iterations of SCRAM"), "{error:?}");
+    };
+    // libpq would take what is behind the list of mechanisms for the header of the next message.
+    for (iterations, behind) in [("2147483647", &b""[..]), ("4096", b"R\0\0\x01\x34\0\0\0\x0b")] {
+        refused(&format!("SET port '{}'", scram_server(iterations, behind)));
     }
+    let server = TlsServer::of_scram("2147483647");
+    refused(&format!("SET port '{}', SET sslmode 'require'", server.port));
     // Worker and keeper connect, too: none of them may keep the server from stopping.
     let mut cluster = cluster;
     cluster.router.stop();

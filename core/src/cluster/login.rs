@@ -6,13 +6,18 @@
 //! libpq reads of a message of authentication what it expects there, and may take the rest for the next message. So a message must be exactly as
 //! long as its type says.
 //!
-//! What follows the server's consent to encryption is not judged: only libpq can decrypt it.
+//! After the server's consent to encryption, the records of TLS are passed on one by one ([`LoginMessages::limit`]). What a record holds is judged
+//! when OpenSSL has decrypted it and libpq has not read it, by [`LoginMessages::of_tls`].
 
 /// The most iterations of a password's hash, which take about a second. PostgreSQL's default is 4096.
 pub const MAX_ITERATIONS: u32 = 1_000_000;
 
-/// Size of a message's header, its kind and length, in bytes.
+/// Size of a message's header, its kind and length, in bytes. That of a TLS record has the same size: kind, version, length.
 const HEADER: usize = 5;
+
+/// Kinds of TLS records with which a server may begin.
+const ALERT: u8 = 21;
+const HANDSHAKE: u8 = 22;
 
 /// The longest message of authentication; libpq accepts 2,000 bytes or, in older versions, 30,000.
 const MAX_AUTHENTICATION: usize = 30_000;
@@ -26,6 +31,9 @@ const GSS_CONTINUE: u32 = 8;
 const SASL: u32 = 10;
 const SASL_CONTINUE: u32 = 11;
 const SASL_FINAL: u32 = 12;
+
+/// The largest part of a TLS record behind its header, in bytes; that of TLS 1.2 is the larger one.
+const MAX_RECORD: usize = (1 << 14) + 2048;
 
 /// The messages of a login, as they arrive in pieces.
 #[derive(Debug, Default)]
@@ -44,11 +52,30 @@ enum State {
     Authentication(Vec<u8>, usize),
     /// in a message of another type: how many of its bytes have not arrived
     Other(usize),
-    /// encrypted
-    Opaque,
+    /// encrypted, in the header of a record: its bytes so far
+    RecordHeader(Vec<u8>),
+    /// in a record: how many of its bytes have not arrived, more than 0
+    Record(usize),
 }
 
 impl LoginMessages {
+    /// The messages that TLS protects. Their first bytes may be no consent to encryption.
+    #[must_use]
+    pub fn of_tls() -> Self {
+        Self { state: State::Header(Vec::with_capacity(HEADER)) }
+    }
+
+    /// How many of the next bytes may be passed on at once: a consent to encryption alone, and of encrypted bytes at most one record.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        match &self.state {
+            State::Begun => 1,
+            State::RecordHeader(header) => HEADER - header.len(),
+            State::Record(left) => *left,
+            State::Header(_) | State::Authentication(..) | State::Other(_) => usize::MAX,
+        }
+    }
+
     /// Takes the next bytes; false if they violate the protocol, and libpq must not read them.
     pub fn accept(&mut self, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
@@ -63,13 +90,38 @@ impl LoginMessages {
     /// Takes some of the bytes, and returns the others; None for a violation.
     fn step<'a>(&mut self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         match &mut self.state {
-            State::Opaque => return Some(&[]),
             // One byte answers a request for encryption. No message begins with it, as settings and notices follow the login.
             State::Begun => match bytes[0] {
                 b'N' => return Some(&bytes[1..]),
                 b'R' | b'E' | b'v' => self.state = State::Header(Vec::with_capacity(HEADER)),
-                _ => self.state = State::Opaque,
+                b'S' => {
+                    self.state = State::RecordHeader(Vec::with_capacity(HEADER));
+                    return Some(&bytes[1..]);
+                }
+                // TLS without a question before it
+                HANDSHAKE | ALERT => self.state = State::RecordHeader(Vec::with_capacity(HEADER)),
+                _ => return None,
             },
+            State::RecordHeader(header) => {
+                let (taken, rest) = bytes.split_at(bytes.len().min(HEADER - header.len()));
+                header.extend_from_slice(taken);
+                if let [_, _, _, high, low] = header[..] {
+                    self.state = match usize::from(u16::from_be_bytes([high, low])) {
+                        0 => State::RecordHeader(Vec::with_capacity(HEADER)),
+                        length @ 1..=MAX_RECORD => State::Record(length),
+                        _ => return None,
+                    };
+                }
+                return Some(rest);
+            }
+            State::Record(left) => {
+                let (taken, rest) = bytes.split_at(bytes.len().min(*left));
+                *left -= taken.len();
+                if *left == 0 {
+                    self.state = State::RecordHeader(Vec::with_capacity(HEADER));
+                }
+                return Some(rest);
+            }
             State::Header(header) => {
                 let (taken, rest) = bytes.split_at(bytes.len().min(HEADER - header.len()));
                 header.extend_from_slice(taken);
@@ -181,11 +233,41 @@ mod tests {
         assert!(!LoginMessages::default().accept(&challenge("2147483647,i=4096")));
     }
 
+    fn record(length: u16) -> Vec<u8> {
+        [&[23, 3, 3][..], &length.to_be_bytes(), &vec![b'R'; usize::from(length)]].concat()
+    }
+
+    /// Encrypted bytes may be anything, but of a record's length.
     #[test]
-    fn encrypted_bytes_are_not_judged() {
-        for consent in [&b"S"[..], b"NS", b"G"] {
-            assert!(LoginMessages::default().accept(&[consent, &challenge("2147483647")].concat()));
+    fn records_are_passed_on_one_by_one() {
+        for consent in [&b"S"[..], b"NS"] {
+            let mut messages = LoginMessages::default();
+            assert_eq!(messages.limit(), 1);
+            assert!(messages.accept(consent));
+            for length in [5, 0, 1, 16_384 + 256] {
+                assert_eq!(messages.limit(), 5);
+                let record = record(length);
+                assert!(messages.accept(&record[..3]));
+                assert_eq!(messages.limit(), 2);
+                assert!(messages.accept(&record[3..5]));
+                assert!(length == 0 || messages.limit() == usize::from(length));
+                assert!(messages.accept(&record[5..]));
+            }
+            assert!(!messages.accept(&record(u16::MAX)));
         }
+        let mut direct = LoginMessages::default();
+        assert!(direct.accept(&[22, 3, 3, 0]) && direct.limit() == 1);
+        assert!(!LoginMessages::default().accept(b"G"));
+    }
+
+    /// What TLS protects is judged from its first byte on: no byte of it is a consent to encryption.
+    #[test]
+    fn decrypted_messages_are_judged() {
+        assert!(LoginMessages::of_tls().accept(&challenge("4096")));
+        assert!(!LoginMessages::of_tls().accept(&challenge("2147483647")));
+        let notice = message(b'N', b"S");
+        assert!(!LoginMessages::of_tls().accept(&[&notice[..], &challenge("2147483647")].concat()));
+        assert!(!LoginMessages::of_tls().accept(&[b'S', 0, 0, 0, 3]));
     }
 
     /// libpq would take the rest for the beginning of another message.

@@ -92,7 +92,9 @@ pub fn dismantle(confirm: Option<&str>, scope: Scope) -> Result<Json> {
     };
     if !others.is_empty() {
         identity::require_router().map_err(|refused| {
-            refused.with_hint("docshard.dismantle(confirm, '{\"shards\": false}') removes only this database from the cluster.")
+            refused.with_hint(
+                "docshard.dismantle(confirm, '{\"shards\": false}') removes only this database from the cluster.",
+            )
         })?;
     }
     let names: Vec<&str> = others.iter().map(|(shard, _)| shard.name.as_str()).collect();

@@ -17,6 +17,8 @@ struct OpenSsl {
     read: Transfer,
     /// SSL_write does not change the bytes, although `Transfer` takes a mutable pointer
     write: Transfer,
+    peek: Transfer,
+    pending: unsafe extern "C" fn(*const c_void) -> c_int,
     get_error: unsafe extern "C" fn(*const c_void, c_int) -> c_int,
     clear_error: unsafe extern "C" fn(),
     reason: unsafe extern "C" fn() -> c_ulong,
@@ -68,6 +70,34 @@ impl Channel {
             Self::Plain => transfer_plain(|| unsafe { libc::recv(socket, bytes, length, libc::MSG_DONTWAIT) }),
             // SAFETY: the caller's promise; the buffer is as long as said.
             Self::Tls(session) => unsafe { transfer_tls(session, |openssl| openssl.read, bytes, length) },
+        }
+    }
+
+    /// Copies what the TLS session decrypts of the bytes that have arrived, and leaves it there for libpq; 0 if that is nothing, or if it
+    /// fails, as libpq's next read does then.
+    ///
+    /// # Safety
+    /// The session belongs to an open connection.
+    pub(super) unsafe fn peek(&self, buffer: &mut [u8]) -> usize {
+        let (bytes, length) = (buffer.as_mut_ptr().cast::<c_void>(), buffer.len());
+        match self {
+            Self::Plain => 0,
+            // SAFETY: the caller's promise; the buffer is as long as said.
+            Self::Tls(session) => unsafe { transfer_tls(session, |openssl| openssl.peek, bytes, length) }.unwrap_or(0),
+        }
+    }
+
+    /// How many bytes of a record have been decrypted, but not been read.
+    ///
+    /// # Safety
+    /// The session belongs to an open connection.
+    pub(super) unsafe fn pending(&self) -> usize {
+        match (self, openssl()) {
+            // SAFETY: the caller's promise.
+            (Self::Tls(session), Some(openssl)) => {
+                unsafe { (openssl.pending)(session.as_ptr()) }.try_into().unwrap_or(0)
+            }
+            _ => 0,
         }
     }
 
@@ -163,6 +193,10 @@ fn find() -> Option<OpenSsl> {
         Some(OpenSsl {
             read: std::mem::transmute::<NonNull<c_void>, Transfer>(symbol(c"SSL_read")?),
             write: std::mem::transmute::<NonNull<c_void>, Transfer>(symbol(c"SSL_write")?),
+            peek: std::mem::transmute::<NonNull<c_void>, Transfer>(symbol(c"SSL_peek")?),
+            pending: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*const c_void) -> c_int>(symbol(
+                c"SSL_pending",
+            )?),
             get_error: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*const c_void, c_int) -> c_int>(
                 symbol(c"SSL_get_error")?,
             ),

@@ -77,6 +77,8 @@ impl Drop for PgConn {
 /// Discards notices that the remote server sends during the login. libpq would write them to stderr, which is the log of this server.
 unsafe extern "C" fn no_notice(_arg: *mut c_void, _result: *const pq_sys::PGresult) {}
 
+const UNSUPPORTED: &str = "this kind of encryption is not supported";
+
 impl PgConn {
     /// Begins to connect. None without memory or file descriptors, or if an option contains NUL.
     pub fn start(options: &[(String, String)]) -> Option<Self> {
@@ -126,7 +128,7 @@ impl PgConn {
             self.reads = state == P::PGRES_POLLING_READING;
             // Data that the relay has given to libpq does not make the server's socket readable. So libpq is called again until it has read
             // that data or makes no progress.
-            let left = self.relay.as_ref().map_or(0, LoginRelay::unread);
+            let left = self.unread();
             if self.reads && left > 0 && left != unread {
                 unread = left;
                 continue;
@@ -143,16 +145,47 @@ impl PgConn {
     /// During the login, gives libpq what the server has sent. Does nothing before the socket is connected and after the login.
     fn relay_input(&mut self) -> Result<(), &'static str> {
         use pq_sys::ConnStatusType as S;
-        // SAFETY: owned.
-        let status = unsafe { pq_sys::PQstatus(self.conn.as_ptr()) };
+        let status = self.status();
         if matches!(status, S::CONNECTION_NEEDED | S::CONNECTION_STARTED | S::CONNECTION_OK | S::CONNECTION_BAD) {
             return Ok(());
         }
         if self.relay.is_none() {
             self.relay = Some(LoginRelay::begin(self.socket()).ok_or("out of file descriptors")?);
         }
-        let reads = self.reads;
-        self.relay.as_mut().filter(|_| reads).map_or(Ok(()), LoginRelay::feed)
+        let (reads, channel) = (self.reads, self.login_channel());
+        match (self.relay.as_mut().filter(|_| reads), channel) {
+            // SAFETY: the session belongs to this connection.
+            (Some(relay), Some(channel)) => unsafe { relay.feed_tls(&channel?) },
+            (Some(relay), None) => relay.feed(),
+            (None, _) => Ok(()),
+        }
+    }
+
+    fn status(&self) -> pq_sys::ConnStatusType {
+        // SAFETY: owned.
+        unsafe { pq_sys::PQstatus(self.conn.as_ptr()) }
+    }
+
+    /// The encrypted channel of a login whose handshake is complete; None if it is not encrypted or not complete. Before, OpenSSL must not be
+    /// called, as it would go on with the handshake.
+    fn login_channel(&self) -> Option<Result<Channel, &'static str>> {
+        use pq_sys::ConnStatusType as S;
+        if matches!(self.status(), S::CONNECTION_SSL_STARTUP | S::CONNECTION_GSS_STARTUP | S::CONNECTION_BAD) {
+            return None;
+        }
+        // SAFETY: owned.
+        match unsafe { Channel::of(self.conn.as_ptr()) } {
+            Some(Channel::Plain) => None,
+            Some(channel) => Some(Ok(channel)),
+            None => Some(Err(UNSUPPORTED)),
+        }
+    }
+
+    /// How many bytes that the server has sent libpq has not read during the login.
+    fn unread(&self) -> usize {
+        // SAFETY: the session belongs to this connection.
+        let decrypted = self.login_channel().map_or(0, |c| c.map_or(0, |channel| unsafe { channel.pending() }));
+        self.relay.as_ref().map_or(0, |relay| relay.unread() + decrypted)
     }
 
     /// Takes the connection over from libpq, which has logged in.
@@ -172,7 +205,7 @@ impl PgConn {
                 Poll::Ready
             }
             (_, refused) => {
-                self.closed = Some(refused.unwrap_or("this kind of encryption is not supported").into());
+                self.closed = Some(refused.unwrap_or(UNSUPPORTED).into());
                 Poll::Failed
             }
         }

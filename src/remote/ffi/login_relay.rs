@@ -2,8 +2,10 @@
 //!
 //! libpq reads whatever has arrived, and keeps messages of any length. So from the moment when the socket is connected until the login is
 //! complete, libpq's descriptor is one end of a socket pair. What the server sends is copied into the other end: at most [`STEP`] bytes for
-//! each call of libpq, and [`MAX_LOGIN`] bytes in total. Messages that would keep libpq busy are refused: see [`LoginMessages`].
+//! each call of libpq, and [`MAX_LOGIN`] bytes in total. Messages that would keep libpq busy are refused: see [`LoginMessages`]. A TLS record is
+//! copied alone; OpenSSL shows what it holds before libpq reads that.
 
+use super::channel::Channel;
 use docshard_core::cluster::login::LoginMessages;
 use std::ffi::{c_int, c_void};
 use std::io::{Error, ErrorKind};
@@ -26,7 +28,13 @@ pub(super) struct LoginRelay {
     end: (libc::dev_t, libc::ino_t),
     copied: usize,
     messages: LoginMessages,
+    decrypted: LoginMessages,
 }
+
+const VIOLATION: &str =
+    "protocol violation: the server asks for too many iterations of SCRAM, or its authentication is malformed";
+
+const UNREAD: &str = "libpq has not read the server's answer to the login";
 
 #[derive(Debug)]
 struct Descriptor(c_int);
@@ -91,7 +99,8 @@ impl LoginRelay {
                 return None;
             }
             libc::fcntl(place, libc::F_SETFD, libc::FD_CLOEXEC);
-            Some(Self { place, server, feed, end: end_identity, copied: 0, messages: LoginMessages::default() })
+            let (messages, decrypted) = (LoginMessages::default(), LoginMessages::of_tls());
+            Some(Self { place, server, feed, end: end_identity, copied: 0, messages, decrypted })
         }
     }
 
@@ -108,7 +117,8 @@ impl LoginRelay {
     /// Passes what has arrived from the server on to libpq, or says why the login is refused.
     pub(super) fn feed(&mut self) -> Result<(), &'static str> {
         let mut buffer = [0; STEP];
-        match receive(self.server.0, &mut buffer, 0) {
+        let limit = self.messages.limit().min(STEP);
+        match receive(self.server.0, &mut buffer[..limit], 0) {
             None => Ok(()),
             Some(0) => {
                 // SAFETY: owned. A second shutdown has no effect.
@@ -118,16 +128,30 @@ impl LoginRelay {
             Some(length) => {
                 self.copied += length;
                 if !self.messages.accept(&buffer[..length]) {
-                    return Err(
-                        "protocol violation: the server asks for too many iterations of SCRAM, or its authentication is malformed",
-                    );
+                    return Err(VIOLATION);
                 }
                 if self.copied > MAX_LOGIN {
                     return Err("protocol violation: the server's answer to the login is too long");
                 }
-                send(self.feed.0, &buffer[..length]).ok_or("libpq has not read the server's answer to the login")
+                send(self.feed.0, &buffer[..length]).ok_or(UNREAD)
             }
         }
+    }
+
+    /// Like [`LoginRelay::feed`], after the handshake of TLS. The record that is passed on is judged, so libpq must have read the one before.
+    ///
+    /// # Safety
+    /// The channel is the TLS session of this connection, which is open.
+    pub(super) unsafe fn feed_tls(&mut self, channel: &Channel) -> Result<(), &'static str> {
+        // SAFETY: the caller's promise.
+        if unsafe { channel.pending() } > 0 {
+            return Err(UNREAD);
+        }
+        self.feed()?;
+        let mut record = [0; 1 << 14];
+        // SAFETY: the caller's promise.
+        let length = unsafe { channel.peek(&mut record) };
+        self.decrypted.accept(&record[..length]).then_some(()).ok_or(VIOLATION)
     }
 
     /// Sends the server what libpq has written; false if that is not possible.

@@ -1,5 +1,6 @@
 /* A server that takes a client's login over TLS as PostgreSQL does, and answers its first statement with TLS records that have no data,
- * without end. Arguments: a certificate, and its key. Prints its port. Ends when its standard input does. */
+ * without end. With a third argument it asks for that number of iterations of SCRAM instead, in records of one byte.
+ * Arguments: a certificate, and its key. Prints its port. Ends when its standard input does. */
 #include <arpa/inet.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -30,7 +31,32 @@ static void put(unsigned char **at, char kind, const void *body, size_t length) 
     *at += 4 + length;
 }
 
-static void serve(SSL_CTX *context, int client) {
+static void challenge(SSL *ssl, const char *iterations) {
+    unsigned char first[4096], buffer[8192], *at = buffer;
+    char body[4096] = "\0\0\0\x0b";
+    put(&at, 'R', "\0\0\0\x0aSCRAM-SHA-256\0", 19);
+    SSL_write(ssl, buffer, (int)(at - buffer));
+    int length = SSL_read(ssl, first, sizeof first - 1);
+    if (length <= 0)
+        return;
+    first[length] = 0;
+    /* The client's nonce is the end of its message, behind the name of the mechanism and a length. */
+    char *nonce = NULL;
+    for (int i = 0; i + 2 < length; i++)
+        if (!memcmp(first + i, "r=", 2))
+            nonce = (char *)first + i;
+    if (!nonce)
+        return;
+    length = 4 + snprintf(body + 4, sizeof body - 4, "%sofTheServer,s=c2FsdHNhbHRzYWx0c2Fs,i=%s", nonce, iterations);
+    at = buffer;
+    put(&at, 'R', body, (size_t)length);
+    for (unsigned char *byte = buffer; byte < at; byte++)
+        if (SSL_write(ssl, byte, 1) != 1)
+            return;
+    SSL_read(ssl, buffer, sizeof buffer);
+}
+
+static void serve(SSL_CTX *context, int client, const char *iterations) {
     unsigned char buffer[4096], *at = buffer;
     /* An SSLRequest; a CancelRequest is longer, and nothing to answer. */
     if (read(client, buffer, 8) != 8 || buffer[3] != 8 || write(client, "S", 1) != 1)
@@ -39,6 +65,10 @@ static void serve(SSL_CTX *context, int client) {
     SSL_set_fd(ssl, client);
     if (SSL_accept(ssl) != 1 || SSL_read(ssl, buffer, sizeof buffer) <= 0)
         return;
+    if (iterations) {
+        challenge(ssl, iterations);
+        return;
+    }
     put(&at, 'R', "\0\0\0", 4);
     for (size_t i = 0; i < sizeof SETTINGS / sizeof *SETTINGS; i++) {
         char setting[200];
@@ -69,7 +99,7 @@ int main(int count, char **arguments) {
     setpgid(0, 0);
     SSL_CTX *context = SSL_CTX_new(TLS_server_method());
     SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
-    if (count != 3 || SSL_CTX_use_certificate_file(context, arguments[1], SSL_FILETYPE_PEM) != 1 ||
+    if (count < 3 || count > 4 || SSL_CTX_use_certificate_file(context, arguments[1], SSL_FILETYPE_PEM) != 1 ||
         SSL_CTX_use_PrivateKey_file(context, arguments[2], SSL_FILETYPE_PEM) != 1) {
         ERR_print_errors_fp(stderr);
         return 1;
@@ -89,7 +119,7 @@ int main(int count, char **arguments) {
         int client = accept(listener, NULL, NULL);
         if (client >= 0 && fork() == 0) {
             close(listener);
-            serve(context, client);
+            serve(context, client, arguments[3]);
             _exit(0);
         }
         close(client);
