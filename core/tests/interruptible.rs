@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The number of branches, fields or elements of an argument.
 const COUNT: usize = 20_000;
-/// The number for arguments of about 10 MB; they have 5 to 100 bytes for each.
-const SOAK_COUNT: usize = 500_000;
+/// The number for arguments of about 1 to 10 MB.
+const SOAK_COUNT: usize = 100_000;
 /// The most processor time between two checks, in ns. It is a few ms, and minutes for a quadratic loop that does not count.
 const MOST_BETWEEN: u64 = 1_000_000_000;
 /// Processor time after which an argument's processing is interrupted.

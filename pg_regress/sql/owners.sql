@@ -79,6 +79,11 @@ BEGIN;
 SELECT docshard.create_collection('owned.later') ->> 'ok' AS ok;
 SELECT docshard.revoke_access('regress_owner', '{"read": "owned"}');
 ROLLBACK;
+-- A change of access would wait at the shards for the transaction that has renamed one.
+BEGIN;
+SELECT docshard.rename_collection('owned.renamed', 'owned.later') ->> 'ok' AS ok;
+SELECT docshard.grant_access('regress_owner', '{"read": "owned"}');
+ROLLBACK;
 -- What owners create is where all collections are.
 SET allow_in_place_tablespaces = on;
 CREATE TABLESPACE regress_space LOCATION '';

@@ -101,6 +101,11 @@ SELECT docshard.update_many('tx.c', '{}', '{"$set": {"v": 8}}') -> 'modifiedCoun
 PREPARE TRANSACTION 'mine';
 ROLLBACK PREPARED 'mine';
 SELECT docshard.count_documents('tx.c', '{"v": 8}');
+-- A name that a router would give to its part at a shard.
+BEGIN;
+SELECT docshard.update_many('tx.c', '{}', '{"$set": {"v": 9}}') -> 'modifiedCount' AS modified;
+PREPARE TRANSACTION 'docshard_mine';
+ROLLBACK;
 -- A prepared transaction that only reads.
 BEGIN;
 SELECT docshard.count_documents('tx.c');

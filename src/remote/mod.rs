@@ -44,4 +44,4 @@ pub use session::Session;
 pub use settings::{ON_LOST_WRITES, OnLostWrites, init_gucs};
 pub use stream::{Feed, Stream, await_all, start};
 pub use survey::survey;
-pub use transaction::{can_retry, has_failed, undo};
+pub use transaction::{can_retry, has_failed, is_used, undo};

@@ -71,6 +71,11 @@ pub fn undo(server: Oid) {
     with_free_pool(|pool| pool.connections.iter_mut().filter(|c| c.server == server).for_each(Connection::undo));
 }
 
+/// True if this transaction has used a connection.
+pub fn is_used() -> bool {
+    with_pool(|pool| Ok(pool.used)).unwrap_or(true)
+}
+
 /// True if a remote transaction has failed, so that only the whole local transaction can be retried.
 pub fn has_failed() -> bool {
     let failed = |c: &mut Connection| {
@@ -84,7 +89,7 @@ pub fn has_failed() -> bool {
 }
 
 fn on_event(event: Event) {
-    if !with_pool(|pool| Ok(pool.used)).unwrap_or(true) {
+    if !is_used() {
         return;
     }
     let done = match event {

@@ -7,20 +7,31 @@ use super::decision::decisions;
 use crate::catalog::cache;
 use crate::catalog::cluster::identity;
 use crate::catalog::cluster::shard::{Server, Shard};
-use crate::pg::error::{Raise as _, Result};
+use crate::pg::error::{Error, Raise as _, Result};
 use crate::pg::transaction::prepared::{self, Ended, Watch};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::{security::user, spi, transaction::durability, transaction::subtransaction};
-use crate::remote::Session;
+use crate::remote::{self, Session};
 use crate::store;
 use docshard_core::cluster::prepared_name::PREFIX;
+use docshard_core::error::Kind;
+use docshard_core::error::sqlstate::RESERVED_NAME;
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::node::ReadPrepared;
 use docshard_core::sql::param::Param;
 
 /// Called from `_PG_init`.
 pub(super) fn init() {
-    prepared::watch(Watch { before, after });
+    prepared::watch(Watch { prepares, before, after });
+}
+
+/// Called before PREPARE TRANSACTION. Raises an error if a transaction with parts at shards is to have the name of such a part: `before` would
+/// not recognise it.
+fn prepares(gid: &str) {
+    if gid.starts_with(PREFIX) && remote::is_used() {
+        let message = format!("names of prepared transactions that begin with \"{PREFIX}\" are reserved for routers");
+        Error::new(Kind::BadValue, message).with_sqlstate(RESERVED_NAME).raise();
+    }
 }
 
 /// Called before COMMIT PREPARED or ROLLBACK PREPARED. Returns the local id of a transaction that a client has prepared in this database,

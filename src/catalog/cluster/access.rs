@@ -30,18 +30,23 @@ const SCHEMAS: &str = "docshard, docshard_internal, docshard_data, docshard_cata
 pub use crate::store::grants::lock_shared;
 
 thread_local! {
-    /// The last transaction of this session that has created a collection's table.
-    static CREATED: Cell<Epoch> = Cell::default();
+    /// The last transaction of this session that has set the privileges of a single collection's table.
+    static SET: Cell<Epoch> = Cell::default();
 }
 
-/// Refuses to change access in a transaction that has created a collection: shards give privileges in transactions of their own, which do not
-/// see the new table.
+/// Records that this transaction sets the privileges of a single collection's table.
+pub(in crate::catalog) fn note_set() {
+    SET.set(epoch::now());
+}
+
+/// Refuses to change access in a transaction that has created or renamed a collection: shards give privileges in transactions of their own, which
+/// do not see a new table, and would wait for this transaction at one whose privileges it has changed.
 /// Errors: `OperationNotSupportedInTransaction`.
 fn refuse_after_creation() -> Result<()> {
-    if CREATED.get() != epoch::now() || cache::remote_shards()?.is_empty() {
+    if SET.get() != epoch::now() || cache::remote_shards()?.is_empty() {
         return Ok(());
     }
-    let message = "access cannot be changed in a transaction that has created a collection";
+    let message = "access cannot be changed in a transaction that has created or renamed a collection";
     Err(Error::new(Kind::OperationNotSupportedInTransaction, message).with_hint(
         "Commit the transaction first. A grant of a database also covers collections that are created later.",
     ))
@@ -210,7 +215,7 @@ pub fn restore_roles(session: &mut Session) -> Result<()> {
 /// Calls `send` with the privileges of a collection's new table, under [`lock_shared`].
 pub fn for_new_table(namespace: &str, collection: i32, send: impl FnOnce(&SetAccess<'_>) -> Result<()>) -> Result<()> {
     lock_shared()?;
-    CREATED.set(epoch::now());
+    note_set();
     let granted = grants::all()?;
     let (readers, writers) = grants::of_collection(&granted, namespace);
     send(&SetAccess { collection, readers: &readers, writers: &writers, others: &[] })

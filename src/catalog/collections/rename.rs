@@ -4,6 +4,7 @@
 //! changed: the collection's row, the rows of its moves that have not ended, its zone ranges, the rights on its tables, and foreign tables over it.
 
 use super::{foreign_tables, grants, namespace, views, zones};
+use crate::catalog::cluster::access;
 use crate::catalog::cluster::identity::check_may_change;
 use crate::catalog::cluster::move_exclusion;
 use crate::catalog::cluster::nodes::call_on_all;
@@ -59,6 +60,7 @@ pub fn rename(from: &str, to: &str, drop_target: bool) -> Result<()> {
 /// Sets the rights of roles on a collection's tables at shards to those that they have been granted on its new name.
 pub(super) fn move_rights(collection: i32, shards: &[ShardId], namespace: &str) -> Result<()> {
     store::grants::lock_shared()?;
+    access::note_set();
     let granted = grants::all()?;
     let (readers, writers) = grants::of_collection(&granted, namespace);
     let mut others: Vec<&str> = granted.iter().map(|grant| grant.name.as_str()).collect();

@@ -1,4 +1,4 @@
-//! Watches COMMIT PREPARED and ROLLBACK PREPARED, so that the transaction's parts on other servers are ended, too.
+//! Watches PREPARE TRANSACTION, COMMIT PREPARED and ROLLBACK PREPARED, so that the transaction's parts on other servers are ended, too.
 
 use crate::pg::utility;
 use pgrx::{PgBox, pg_sys};
@@ -14,6 +14,8 @@ pub enum Ended {
 /// Functions that are called inside the command's own transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct Watch {
+    /// called before PREPARE TRANSACTION; may raise an error
+    pub prepares: fn(gid: &str),
     /// called before the command; returns the number to pass to `after`, or None if `after` is not to be called
     pub before: fn(gid: &str) -> Option<u32>,
     /// called after success; it cannot undo the command
@@ -33,18 +35,31 @@ pub fn watch(watch: Watch) {
 /// `statement` is about to be executed by PostgreSQL.
 unsafe fn before_utility(statement: *mut pg_sys::PlannedStmt) -> Option<Box<dyn FnOnce()>> {
     // SAFETY: promised by the caller.
-    let (ended, gid) = unsafe { ends(statement) }?;
+    let (kind, gid) = unsafe { command(statement) }?;
     let watch = WATCH.get()?;
+    let ended = match kind {
+        pg_sys::TransactionStmtKind::TRANS_STMT_PREPARE => {
+            (watch.prepares)(&gid);
+            return None;
+        }
+        pg_sys::TransactionStmtKind::TRANS_STMT_COMMIT_PREPARED => Ended::Committed,
+        pg_sys::TransactionStmtKind::TRANS_STMT_ROLLBACK_PREPARED => Ended::RolledBack,
+        _ => return None,
+    };
+    // PostgreSQL refuses both commands in a transaction block.
+    // SAFETY: reads this process's state.
+    if unsafe { !pg_sys::IsTransactionState() || pg_sys::IsTransactionBlock() } {
+        return None;
+    }
     let transaction = (watch.before)(&gid)?;
     Some(Box::new(move || (watch.after)(transaction, ended)))
 }
 
-/// Returns how the statement ends a prepared transaction, and the transaction's gid. None for any other statement, and in a transaction
-/// block, where PostgreSQL refuses the command.
+/// Returns the kind and the gid of a command for a prepared transaction; None for any other statement.
 ///
 /// # Safety
 /// `statement` is about to be executed by PostgreSQL.
-unsafe fn ends(statement: *mut pg_sys::PlannedStmt) -> Option<(Ended, String)> {
+unsafe fn command(statement: *mut pg_sys::PlannedStmt) -> Option<(pg_sys::TransactionStmtKind::Type, String)> {
     // SAFETY: promised by the caller; PostgreSQL's nodes are as their tags say.
     unsafe {
         let node = (*statement).utilityStmt;
@@ -52,14 +67,9 @@ unsafe fn ends(statement: *mut pg_sys::PlannedStmt) -> Option<(Ended, String)> {
             return None;
         }
         let command = PgBox::<pg_sys::TransactionStmt>::from_pg(node.cast());
-        let ended = match command.kind {
-            pg_sys::TransactionStmtKind::TRANS_STMT_COMMIT_PREPARED => Ended::Committed,
-            pg_sys::TransactionStmtKind::TRANS_STMT_ROLLBACK_PREPARED => Ended::RolledBack,
-            _ => return None,
-        };
-        if command.gid.is_null() || !pg_sys::IsTransactionState() || pg_sys::IsTransactionBlock() {
+        if command.gid.is_null() {
             return None;
         }
-        Some((ended, CStr::from_ptr(command.gid).to_str().ok()?.to_owned()))
+        Some((command.kind, CStr::from_ptr(command.gid).to_str().ok()?.to_owned()))
     }
 }
