@@ -183,8 +183,11 @@ impl PgConn {
 
     /// How many bytes that the server has sent libpq has not read during the login.
     fn unread(&self) -> usize {
-        // SAFETY: the session belongs to this connection.
-        let decrypted = self.login_channel().map_or(0, |c| c.map_or(0, |channel| unsafe { channel.pending() }));
+        let decrypted = match self.login_channel() {
+            // SAFETY: the session belongs to this connection.
+            Some(Ok(channel)) => unsafe { channel.pending() },
+            _ => 0,
+        };
         self.relay.as_ref().map_or(0, |relay| relay.unread() + decrypted)
     }
 
