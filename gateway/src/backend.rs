@@ -223,6 +223,27 @@ impl Channel {
     }
 }
 
+/// What a login has proved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// the gateway itself has logged in
+    Nothing,
+    /// the password with this salt and these iterations
+    Password(Vec<u8>),
+    /// the key of the certificate with this digest, to the gateway
+    Certificate(Vec<u8>),
+}
+
+impl Proof {
+    /// True if PostgreSQL demands different things for the two logins. It demands one thing of a role, so its configuration has changed
+    /// between them.
+    pub fn contradicts(&self, other: &Self) -> bool {
+        *self != Self::Nothing
+            && *other != Self::Nothing
+            && std::mem::discriminant(self) != std::mem::discriminant(other)
+    }
+}
+
 pub struct Session {
     pub id: u64,
     /// when the session became idle
@@ -238,8 +259,8 @@ pub struct Session {
     end: Option<End>,
     /// the role's OID, which distinguishes it from another role that had the same name
     pub role: Oid,
-    /// salt and iterations of the password that the login has proved; empty if there was none
-    pub salt: Vec<u8>,
+    /// what the login has proved
+    pub proof: Proof,
     /// the router executes numbered writes once
     pub has_numbered_writes: bool,
 }
@@ -339,9 +360,21 @@ impl Session {
             Some(error) => Err(error),
             None => {
                 let (running, transaction, end) = (false, Transaction::No, None);
-                let (since, salt) = (Instant::now(), Vec::new());
+                let (since, proof) = (Instant::now(), Proof::Nothing);
                 let has_numbered_writes = has_numbered;
-                Ok(Self { id, since, channel, router, key, running, transaction, end, role, salt, has_numbered_writes })
+                Ok(Self {
+                    id,
+                    since,
+                    channel,
+                    router,
+                    key,
+                    running,
+                    transaction,
+                    end,
+                    role,
+                    proof,
+                    has_numbered_writes,
+                })
             }
         })
     }
@@ -353,10 +386,10 @@ impl Session {
         let router = crate::router::Routers::parse(&["postgresql://127.0.0.1:1/x".to_owned()], None).unwrap().first();
         let channel = Channel::new(Box::new(stream));
         let (running, transaction, end) = (false, Transaction::No, None);
-        let (since, key, salt) = (Instant::now(), (0, 0), Vec::new());
+        let (since, key, proof) = (Instant::now(), (0, 0), Proof::Nothing);
         let has_numbered_writes = true;
         (
-            Self { id, since, channel, router, key, running, transaction, end, role: 10, salt, has_numbered_writes },
+            Self { id, since, channel, router, key, running, transaction, end, role: 10, proof, has_numbered_writes },
             other,
         )
     }

@@ -17,6 +17,7 @@ use crate::wire::frame::{self, Frame, MAX_MESSAGE, MAX_UNKNOWN_MESSAGE, OP_COMPR
 use crate::wire::message::{MORE_PREFIX, MSG_PREFIX, REPLY_PREFIX, read_msg, read_query};
 use crate::{hello, local, password, session_commands, work};
 use bson::{RawDocument, doc};
+use rustls_pki_types::CertificateDer;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -38,6 +39,8 @@ pub struct Connection<S> {
     stream: BufStream<S>,
     id: i32,
     client: SocketAddr,
+    /// the certificate that the client has shown, which TLS has verified
+    certificate: Option<CertificateDer<'static>>,
     user: Option<User>,
     conversation: Option<Conversation>,
     compressors: Vec<Compressor>,
@@ -89,13 +92,21 @@ enum Outcome {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
-    pub fn new(gateway: Arc<Gateway>, stream: S, id: i32, client: SocketAddr, unknown: Option<Share>) -> Self {
+    pub fn new(
+        gateway: Arc<Gateway>,
+        stream: S,
+        id: i32,
+        client: SocketAddr,
+        certificate: Option<CertificateDer<'static>>,
+        unknown: Option<Share>,
+    ) -> Self {
         let (user, conversation, compressors) = (None, None, Vec::new());
         Self {
             gateway,
             stream: BufStream::new(stream),
             id,
             client,
+            certificate,
             user,
             conversation,
             compressors,
@@ -248,7 +259,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             return Outcome::Reply(self.hello(command).await);
         }
         let handshake = match name {
-            "saslStart" => Some(self.start(command).await),
+            "saslStart" | "authenticate" => Some(self.start(command).await),
             "saslContinue" => Some(self.proceed(command).await),
             "logout" => {
                 self.gateway.executor.sessions.orphan(self.id);
@@ -260,10 +271,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     }
                 }
                 Some(Ok(reply::ok(doc! {})))
-            }
-            "authenticate" => {
-                let mechanism = command.document().get_str("mechanism").unwrap_or_default();
-                Some(Err(sasl::unavailable(mechanism)))
             }
             _ => None,
         };
@@ -356,7 +363,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Begins a conversation. An earlier one ends first, which releases its share of the logins.
     async fn begin(&mut self, first: &RawDocument, database: &str) -> Result<sasl::Turn, Failure> {
         self.conversation = None;
-        sasl::start(self.gateway.sasl(self.client.ip()), first, database).await
+        let context = self.gateway.sasl(self.client.ip());
+        match sasl::is_of_certificate(first) {
+            true => sasl::authenticate(context, first, self.certificate.as_ref()).await,
+            false => sasl::start(context, first, database).await,
+        }
     }
 
     async fn proceed(&mut self, command: &Command) -> Result<Reply, Failure> {
@@ -411,7 +422,8 @@ mod tests {
             panic!("the options are wrong");
         };
         let (here, there) = tokio::io::duplex(1 << 20);
-        let connection = Connection::new(Gateway::new(&options).unwrap(), there, 1, ([127, 0, 0, 1], 1).into(), None);
+        let address = ([127, 0, 0, 1], 1).into();
+        let connection = Connection::new(Gateway::new(&options).unwrap(), there, 1, address, None, None);
         let began = Instant::now();
         let served = tokio::spawn(async move {
             let _ = connection.serve().await;

@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 pub struct Gateway {
     pub executor: Arc<Executor>,
@@ -33,21 +33,24 @@ pub struct Gateway {
     /// by address: connections without a login: new ones, and those by which drivers monitor
     pub unknown: Shares<IpAddr>,
     pub tls: Option<TlsAcceptor>,
+    /// clients may log in by certificate
+    takes_certificates: bool,
     #[cfg(feature = "fault_points")]
     pub fail_point: crate::fail_point::FailPoint,
 }
 
 impl Gateway {
     pub fn new(options: &Options) -> Result<Arc<Self>, String> {
-        let mut routers = Routers::parse(&options.routers, options.router_ca.as_deref())?;
+        let mut routers = Routers::parse(&options.routers, router_tls(options)?.as_ref())?;
         if let Some(file) = &options.router_password_file {
-            let text = password_file(file).map_err(|error| format!("--router-password-file: {file}: {error}"))?;
+            let text = secret_file(file).map_err(|error| format!("--router-password-file: {file}: {error}"))?;
             routers.password = text.lines().next().map(|line| line.as_bytes().to_vec());
         }
         let pools = Pools::new(options.pool_size, options.pool_timeout, options.hold_timeout, Arc::default());
-        let tls = match (&options.certificate, &options.key) {
-            (Some(certificate), Some(key)) => Some(tls::acceptor(certificate, key)?),
-            (None, None) => None,
+        let tls = match (&options.certificate, &options.key, &options.client_ca) {
+            (Some(certificate), Some(key), ca) => Some(tls::acceptor(certificate, key, ca.as_deref())?),
+            (None, None, None) => None,
+            (None, None, Some(_)) => return Err("--client-ca needs --certificate and --key".to_owned()),
             _ => return Err("--certificate and --key belong together".to_owned()),
         };
         let anonymous = options.anonymous_role.clone();
@@ -64,6 +67,7 @@ impl Gateway {
             connections: Shares::new(options.max_connections, options.max_connections.div_ceil(2)),
             unknown: Shares::new(options.max_unauthenticated, options.max_unauthenticated.div_ceil(2)),
             tls,
+            takes_certificates: options.client_ca.is_some(),
             #[cfg(feature = "fault_points")]
             fail_point: crate::fail_point::FailPoint::default(),
         }))
@@ -75,14 +79,32 @@ impl Gateway {
             routers: &self.executor.routers,
             pools: &self.executor.pools,
             logins: &self.logins,
+            takes_certificates: self.takes_certificates,
             hold: self.hold,
         }
     }
 }
 
-/// Reads a file with a password, which other users of the machine must not be able to read, as PostgreSQL demands of a server's
+/// How to connect to routers by TLS; None if that is not configured.
+fn router_tls(options: &Options) -> Result<Option<TlsConnector>, String> {
+    let own = match (&options.router_certificate, &options.router_key) {
+        (Some(certificate), Some(key)) => {
+            let secret = secret_file(key).map_err(|error| format!("--router-key: {key}: {error}"))?;
+            Some((certificate.as_str(), secret))
+        }
+        (None, None) => None,
+        _ => return Err("--router-certificate and --router-key belong together".to_owned()),
+    };
+    match (&options.router_ca, own) {
+        (Some(ca), own) => tls::connector(ca, own).map(Some),
+        (None, Some(_)) => Err("--router-certificate needs --router-ca".to_owned()),
+        (None, None) => Ok(None),
+    }
+}
+
+/// Reads a file with a secret, which other users of the machine must not be able to read, as PostgreSQL demands of a server's
 /// key. If root owns the file, its group may read it.
-fn password_file(path: &str) -> Result<String, String> {
+fn secret_file(path: &str) -> Result<String, String> {
     let mut file = File::open(path).map_err(|error| error.to_string())?;
     let metadata = file.metadata().map_err(|error| error.to_string())?;
     let others = if metadata.uid() == 0 { 0o037 } else { 0o077 };
@@ -109,7 +131,7 @@ mod tests {
         write(&path, "secret\n").unwrap();
         let read = |mode: u32| {
             set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-            password_file(path.to_str().unwrap())
+            secret_file(path.to_str().unwrap())
         };
         assert_eq!((read(0o600), read(0o400)), (Ok("secret\n".to_owned()), Ok("secret\n".to_owned())));
         for mode in [0o604, 0o644, 0o620, 0o602] {

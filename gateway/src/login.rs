@@ -4,10 +4,14 @@
 //! name in them and takes the user of the startup message. So the gateway knows no password and no verifier, and `pg_hba.conf`,
 //! `VALID UNTIL` and the role's attributes decide.
 //!
-//! RULE: a client is a role only if PostgreSQL has checked a password by SCRAM in this login. A router that lets the gateway in
+//! RULE: a client that gives a password is a role only if PostgreSQL has checked it by SCRAM in this login. A router that lets the gateway in
 //! without SCRAM (`trust`, `peer`, a certificate) has not checked the client, so such a login is refused.
+//!
+//! A client with a certificate has proved its name to the gateway ([`crate::tls`]), which the gateway cannot show to PostgreSQL. RULE: it is the
+//! role of that name only if PostgreSQL lets the gateway in as that role without a password, which `pg_hba.conf` says by `peer` or `cert`
+//! with a map. So for each role PostgreSQL accepts one of the two logins only.
 
-use crate::backend::{Channel, POLL, ServerError, Session, unexpected};
+use crate::backend::{Channel, POLL, Proof, ServerError, Session, unexpected};
 use crate::router::{Router, Routers, Stream};
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::authentication::sasl::{ChannelBinding, ScramSha256};
@@ -29,6 +33,8 @@ pub enum Refusal {
     Io(io::Error),
     /// the router did not ask for a password
     Unchecked,
+    /// the router asked for a password, of a client that has a certificate
+    Asked,
     /// the router is a standby
     Standby,
 }
@@ -40,7 +46,7 @@ impl Refusal {
             Refusal::Server(error) => error.is_of_restart(),
             Refusal::Io(error) => !matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput),
             Refusal::Standby => true,
-            Refusal::Unchecked => false,
+            Refusal::Unchecked | Refusal::Asked => false,
         }
     }
 }
@@ -57,6 +63,9 @@ impl std::fmt::Display for Refusal {
             Refusal::Server(error) => write!(f, "{} ({})", error.message, error.sqlstate),
             Refusal::Io(error) => write!(f, "{error}"),
             Refusal::Standby => f.write_str("the router is a standby"),
+            Refusal::Asked => f.write_str(
+                "the router asks for a password: its pg_hba.conf must let the gateway in as a role with a certificate, by peer or cert with a map",
+            ),
             Refusal::Unchecked => {
                 f.write_str("the router does not ask for SCRAM-SHA-256: its pg_hba.conf must demand scram-sha-256 of the gateway's address")
             }
@@ -77,8 +86,7 @@ fn next_id() -> u64 {
 pub struct Login {
     channel: Channel,
     router: Router,
-    /// salt and iterations of the password, from the challenge
-    salt: Vec<u8>,
+    proof: Proof,
 }
 
 impl std::fmt::Debug for Login {
@@ -96,7 +104,7 @@ async fn startup(routers: &Routers, user: &str) -> Result<(Login, Message), Refu
         }
     })?;
     channel.output.clear();
-    Ok((Login { channel, router, salt: Vec::new() }, asked))
+    Ok((Login { channel, router, proof: Proof::Nothing }, asked))
 }
 
 async fn greet(router: &Router, stream: Box<dyn Stream>, user: &str) -> Result<(Channel, Message), Refusal> {
@@ -158,7 +166,8 @@ impl Login {
             Message::AuthenticationSaslContinue(body) => {
                 let challenge = body.data().to_vec();
                 // `r=NONCE,s=SALT,i=ITERATIONS`
-                login.salt = challenge.splitn(2, |byte| *byte == b',').nth(1).unwrap_or_default().to_vec();
+                let salt = challenge.splitn(2, |byte| *byte == b',').nth(1).unwrap_or_default().to_vec();
+                login.proof = Proof::Password(salt);
                 Ok((login, challenge))
             }
             _ => Err(unexpected().into()),
@@ -190,7 +199,7 @@ impl Login {
     }
 
     async fn begin(self, routers: &Routers, hold: Duration) -> Result<Session, Refusal> {
-        let Self { channel, router, salt } = self;
+        let Self { channel, router, proof } = self;
         let mut session = Session::begin(next_id(), channel, router.clone()).await?.map_err(Refusal::Server)?;
         let until = Instant::now() + hold;
         while session.is_standby().await? {
@@ -200,7 +209,7 @@ impl Login {
             }
             tokio::time::sleep(POLL).await;
         }
-        session.salt = salt;
+        session.proof = proof;
         Ok(session)
     }
 }
@@ -223,6 +232,26 @@ async fn is_ready(router: &Router) -> bool {
         }
     };
     tokio::time::timeout(READY, ask).await.unwrap_or(false)
+}
+
+/// Opens a session for a client that has the certificate of a role, if PostgreSQL lets the gateway in as the role. Waits for a router that
+/// restarts.
+pub async fn certified(routers: &Routers, hold: Duration, role: &str, proof: &Proof) -> Result<Session, Refusal> {
+    let until = Instant::now() + hold;
+    loop {
+        match enter_certified(routers, role, proof.clone()).await {
+            Err(refusal) if again(&refusal, until).await => {}
+            result => return result,
+        }
+    }
+}
+
+async fn enter_certified(routers: &Routers, role: &str, proof: Proof) -> Result<Session, Refusal> {
+    let (login, asked) = startup(routers, role).await?;
+    match asked {
+        Message::AuthenticationOk => Login { proof, ..login }.begin(routers, Duration::ZERO).await,
+        _ => Err(Refusal::Asked),
+    }
 }
 
 /// Logs the gateway itself in, as the role for clients without a user, with the configured password if the router asks for one.

@@ -5,8 +5,8 @@
 //!
 //! * [`options`], [`gateway`], [`server`], [`tls`]: arguments; accepting clients within limits.
 //! * [`wire`], [`connection`], [`command`], [`reply`], [`clock`]: MongoDB's protocol.
-//! * [`hello`], [`sasl`], [`local`], [`password`]: handshake, login, the few commands about the connection itself, and users'
-//!   passwords.
+//! * [`hello`], [`sasl`], [`certificate`], [`local`], [`password`]: handshake, login, the few commands about the connection itself, and
+//!   users' passwords.
 //! * [`executor`], [`pool`], [`cursors`]: which session runs a command.
 //! * [`session`], [`sessions`], [`session_commands`], [`transactions`], [`recovery`]: clients' sessions, and transactions over
 //!   several commands.
@@ -15,6 +15,7 @@
 //! * [`router`], [`login`], [`backend`]: PostgreSQL's protocol.
 
 mod backend;
+mod certificate;
 mod clock;
 mod command;
 mod connection;

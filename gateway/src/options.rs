@@ -11,10 +11,13 @@ usage: docshard-gateway --router postgresql://HOST:PORT/DATABASE [option…]
 
   --router STRING             a router's connection string; several are tried in their order
   --router-ca FILE            certificates of the authorities that signed the routers' certificates, for sslmode=require
+  --router-certificate FILE   the gateway's certificate for routers, where their pg_hba.conf demands one (cert)
+  --router-key FILE           its private key, which other users of the machine must not be able to read
   --router-password-file FILE the password of --anonymous-role, in place of one in --router, which other users of the machine can see
   --listen ADDRESS:PORT       where clients connect (127.0.0.1:27017)
   --certificate FILE          the gateway's certificate: clients must use TLS
   --key FILE                  its private key
+  --client-ca FILE            certificates of the authorities that signed clients' certificates, for MONGODB-X509
   --anonymous-role ROLE       the role of clients that do not log in; without it they are refused
   --pool-size N               the most connections to the router (40)
   --pool-timeout SECONDS      how long a command waits for one of them (30)
@@ -35,10 +38,13 @@ usage: docshard-gateway --router postgresql://HOST:PORT/DATABASE [option…]
 pub struct Options {
     pub routers: Vec<String>,
     pub router_ca: Option<String>,
+    pub router_certificate: Option<String>,
+    pub router_key: Option<String>,
     pub router_password_file: Option<String>,
     pub listen: String,
     pub certificate: Option<String>,
     pub key: Option<String>,
+    pub client_ca: Option<String>,
     pub anonymous_role: Option<String>,
     pub pool_size: usize,
     pub pool_timeout: Duration,
@@ -68,10 +74,13 @@ pub fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Result<
     let mut options = Options {
         routers: Vec::new(),
         router_ca: None,
+        router_certificate: None,
+        router_key: None,
         router_password_file: None,
         listen: "127.0.0.1:27017".to_owned(),
         certificate: None,
         key: None,
+        client_ca: None,
         anonymous_role: None,
         pool_size: 40,
         pool_timeout: Duration::from_secs(30),
@@ -103,10 +112,13 @@ pub fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Result<
         match name.as_str() {
             "router" => options.routers.push(text(&mut parser)?),
             "router-ca" => options.router_ca = Some(text(&mut parser)?),
+            "router-certificate" => options.router_certificate = Some(text(&mut parser)?),
+            "router-key" => options.router_key = Some(text(&mut parser)?),
             "router-password-file" => options.router_password_file = Some(text(&mut parser)?),
             "listen" => options.listen = text(&mut parser)?,
             "certificate" => options.certificate = Some(text(&mut parser)?),
             "key" => options.key = Some(text(&mut parser)?),
+            "client-ca" => options.client_ca = Some(text(&mut parser)?),
             "anonymous-role" => options.anonymous_role = Some(text(&mut parser)?),
             "pool-size" => options.pool_size = count(&mut parser, &name)?,
             "pool-timeout" => options.pool_timeout = seconds(count(&mut parser, &name)?),

@@ -16,14 +16,15 @@
 //! A client uses only sessions of the generation of its login. A role's generation ends with its last session, and when the
 //! router ends one of its sessions. The reason: an administrator who withdraws a password also ends the sessions that were opened
 //! with it, and a session of a later login must not serve clients that logged in with the old password. A generation also ends
-//! when a session of another role with the same name is added. The role has the same generation again if the next login proves
-//! the same password of the same role (`Session::salt`, which each change of the password changes). So after a restart of the
-//! router, one client's login serves all clients that had logged in before.
+//! when a session of another role with the same name is added, or when PostgreSQL now demands a certificate where it demanded a password, or the
+//! reverse: so the clients of a generation have all proved the same thing. The role has the same generation again if the next login proves
+//! the same password of the same role ([`Proof`], which each change of the password changes), or shows the same certificate. So after a
+//! restart of the router, one client's login serves all clients that had logged in before.
 //!
 //! INVARIANT: the number of sessions is at most the limit. A session is either idle or leased. No client waits if it could be served. A
 //! pool has at least one session, and all its sessions are of one generation and one role. An idle session is not in a transaction.
 
-use crate::backend::{End, Session};
+use crate::backend::{End, Proof, Session};
 use crate::cursors::{Cursors, MAX_OF_SESSION};
 use postgres_protocol::Oid;
 use std::cmp::Reverse;
@@ -46,6 +47,8 @@ struct Role {
     number: u64,
     generation: u64,
     oid: Oid,
+    /// what its clients have proved
+    proof: Proof,
     idle: Vec<Session>,
     leased: HashSet<u64>,
     /// the leased sessions that have transactions
@@ -62,21 +65,21 @@ struct Waiter {
 
 /// The login with which the last generation of a role began.
 #[derive(Debug)]
-struct Proof {
+struct Beginning {
     oid: Oid,
-    salt: Vec<u8>,
+    proof: Proof,
     generation: u64,
 }
 
-/// At this number of remembered [`Proof`]s, those of roles without sessions are forgotten. The generations of these roles cannot come back.
-const MAX_PROOFS: usize = 10_000;
+/// At this number of remembered [`Beginning`]s, those of roles without sessions are forgotten. The generations of these roles cannot come back.
+const MAX_BEGINNINGS: usize = 10_000;
 
 #[derive(Debug)]
 struct State {
     /// the largest number of sessions
     limit: usize,
     roles: HashMap<String, Role>,
-    proofs: HashMap<String, Proof>,
+    beginnings: HashMap<String, Beginning>,
     /// the last generation of any role; a generation belongs to one role and one password
     generation: u64,
     /// the last number of any pool
@@ -180,26 +183,26 @@ impl Role {
 
 impl State {
     fn new(limit: usize, cursors: Arc<Cursors>) -> Self {
-        let (roles, proofs, retired) = Default::default();
-        Self { limit, roles, proofs, generation: 0, number: 0, retired, cursors }
+        let (roles, beginnings, retired) = Default::default();
+        Self { limit, roles, beginnings, generation: 0, number: 0, retired, cursors }
     }
 
-    /// Returns the generation that begins with a role's first session: the role's former one if the login proves the same password of the
+    /// Returns the generation that begins with a role's first session: the role's former one if the login proves the same thing of the
     /// same role, else a new one.
     fn generation_of(&mut self, role: &str, session: &Session) -> u64 {
-        if let Some(proof) = self.proofs.get(role)
-            && proof.oid == session.role
-            && proof.salt == session.salt
-            && !session.salt.is_empty()
+        if let Some(beginning) = self.beginnings.get(role)
+            && beginning.oid == session.role
+            && beginning.proof == session.proof
+            && session.proof != Proof::Nothing
         {
-            return proof.generation;
+            return beginning.generation;
         }
-        if self.proofs.len() >= MAX_PROOFS && !self.proofs.contains_key(role) {
-            self.proofs.retain(|role, _| self.roles.contains_key(role));
+        if self.beginnings.len() >= MAX_BEGINNINGS && !self.beginnings.contains_key(role) {
+            self.beginnings.retain(|role, _| self.roles.contains_key(role));
         }
         self.generation += 1;
-        let proof = Proof { oid: session.role, salt: session.salt.clone(), generation: self.generation };
-        self.proofs.insert(role.to_owned(), proof);
+        let beginning = Beginning { oid: session.role, proof: session.proof.clone(), generation: self.generation };
+        self.beginnings.insert(role.to_owned(), beginning);
         self.generation
     }
 
@@ -207,7 +210,7 @@ impl State {
     fn may_come_back(&self, who: &Identity) -> bool {
         !self.roles.contains_key(&who.role)
             && who.generation.is_some()
-            && self.proofs.get(&who.role).is_some_and(|proof| Some(proof.generation) == who.generation)
+            && self.beginnings.get(&who.role).is_some_and(|beginning| Some(beginning.generation) == who.generation)
     }
 
     fn count(&self) -> usize {
@@ -329,7 +332,9 @@ impl Pools {
         }
         let state = &mut *self.lock();
         if let Some(pool) = state.roles.get_mut(role)
-            && (pool.oid != session.role || pool.idle.iter_mut().any(|idle| idle.end() == Some(End::Router)))
+            && (pool.oid != session.role
+                || pool.proof.contradicts(&session.proof)
+                || pool.idle.iter_mut().any(|idle| idle.end() == Some(End::Router)))
         {
             state.end(role);
         }
@@ -344,10 +349,13 @@ impl Pools {
             let generation = state.generation_of(role, &session);
             state.number += 1;
             let (idle, leased, pinned, waiting) = Default::default();
-            let (number, oid) = (state.number, session.role);
-            state.roles.insert(role.to_owned(), Role { number, generation, oid, idle, leased, pinned, waiting });
+            let (number, oid, proof) = (state.number, session.role, session.proof.clone());
+            state.roles.insert(role.to_owned(), Role { number, generation, oid, proof, idle, leased, pinned, waiting });
         }
         let pool = state.roles.get_mut(role)?;
+        if pool.proof == Proof::Nothing {
+            pool.proof = session.proof.clone();
+        }
         let generation = pool.generation;
         pool.rest(session);
         self.serve(state);

@@ -3,7 +3,6 @@
 //! Routers are tried in their order. The first one that can be reached is used until it fails; one that is a standby is tried last from
 //! then on.
 
-use crate::tls;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -55,16 +54,16 @@ impl std::fmt::Debug for Routers {
 }
 
 impl Routers {
-    /// Reads connection strings, each of which may name several hosts. `ca`: the certificates of authorities, for `sslmode=require`.
-    pub fn parse(strings: &[String], ca: Option<&str>) -> Result<Self, String> {
+    /// Reads connection strings, each of which may name several hosts. `tls`: for `sslmode=require`.
+    pub fn parse(strings: &[String], tls: Option<&TlsConnector>) -> Result<Self, String> {
         let mut all = Vec::new();
         let mut password = None;
         for string in strings {
             // The message of an error does not quote the string, which may hold a password.
             let config: tokio_postgres::Config = string.parse().map_err(|error| format!("--router: {error}"))?;
-            let tls = match (config.get_ssl_mode(), ca) {
+            let tls = match (config.get_ssl_mode(), tls) {
                 (SslMode::Require, None) => return Err("--router: sslmode=require needs --router-ca".to_owned()),
-                (SslMode::Require, Some(ca)) => Some(tls::connector(ca)?),
+                (SslMode::Require, Some(tls)) => Some(tls.clone()),
                 (_, Some(_)) => return Err("--router-ca needs sslmode=require in --router".to_owned()),
                 (_, None) => None,
             };

@@ -1,9 +1,12 @@
-//! The conversation in which a client logs in: `saslStart`, `saslContinue`, and `speculativeAuthenticate` of `hello`.
+//! The conversation in which a client logs in: `saslStart`, `saslContinue`, and `speculativeAuthenticate` of `hello`; and `authenticate`, by which
+//! a client with a certificate logs in.
 //!
 //! Any database may be named (`authSource`): roles belong to all of them.
 
+use crate::backend::Proof;
+use crate::certificate::{Certificate, MAX_ROLE};
 use crate::log;
-use crate::login::{Login, MECHANISM, Refusal};
+use crate::login::{self, Login, MECHANISM, Refusal};
 use crate::pool::{Identity, Pools};
 use crate::reply::{
     AUTHENTICATION_FAILED, BAD_VALUE, Failure, HOST_UNREACHABLE, MECHANISM_UNAVAILABLE, SHUTDOWN, STEPPED_DOWN,
@@ -11,7 +14,8 @@ use crate::reply::{
 use crate::router::Routers;
 use crate::shares::{Share, Shares};
 use bson::spec::BinarySubtype;
-use bson::{Binary, Document, RawDocument, doc};
+use bson::{Binary, Document, RawBsonRef, RawDocument, doc};
+use rustls_pki_types::CertificateDer;
 use std::net::IpAddr;
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -86,12 +90,18 @@ fn refused(user: &str, refusal: &Refusal) -> Failure {
         }
         Refusal::Io(_) => Failure::new(HOST_UNREACHABLE, "no router can be reached"),
         Refusal::Unchecked => Failure::new(AUTHENTICATION_FAILED, refusal.to_string()),
+        Refusal::Asked => failed(),
     }
 }
 
-/// The error of a mechanism other than SCRAM-SHA-256. A certificate is refused, too: its client has shown the gateway that it has the key, but
-/// nobody can show that to PostgreSQL, which checks every login.
-pub fn unavailable(mechanism: &str) -> Failure {
+/// The mechanism of clients with a certificate.
+const CERTIFICATE: &str = "MONGODB-X509";
+
+/// The database of users with a certificate.
+const EXTERNAL: &str = "$external";
+
+/// The error of a mechanism that the gateway does not have, or that is not configured.
+fn unavailable(mechanism: &str) -> Failure {
     let message =
         format!("Received authentication for mechanism {mechanism:.40} which is not enabled; use {MECHANISM}");
     Failure::new(MECHANISM_UNAVAILABLE, message)
@@ -107,10 +117,8 @@ fn payload(document: &RawDocument) -> Result<&[u8], Failure> {
         .ok_or_else(|| Failure::new(BAD_VALUE, "payload is missing or too long"))
 }
 
-/// PostgreSQL's longest name of a role. PostgreSQL would truncate a longer one, so one role would have several names here.
-const MAX_NAME_BYTES: usize = 63;
-
-/// The user of a first message: `n,,n=USER,r=…`, in which `=2C` is a comma and `=3D` an equals sign.
+/// The user of a first message: `n,,n=USER,r=…`, in which `=2C` is a comma and `=3D` an equals sign. PostgreSQL would truncate a name that is
+/// longer than a role's, so one role would have several names here.
 fn user_of(first: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(first).ok()?;
     // Accepts neither channel binding nor an authorization identity.
@@ -126,7 +134,7 @@ fn user_of(first: &[u8]) -> Option<String> {
         user.push(sign);
         user += rest;
     }
-    ((1..=MAX_NAME_BYTES).contains(&user.len()) && !user.contains('\0')).then_some(user)
+    ((1..=MAX_ROLE).contains(&user.len()) && !user.contains('\0')).then_some(user)
 }
 
 fn reply(done: bool, bytes: Vec<u8>) -> Document {
@@ -141,6 +149,8 @@ pub struct Context<'a> {
     pub routers: &'a Routers,
     pub pools: &'a std::sync::Arc<Pools>,
     pub logins: &'a Shares<IpAddr>,
+    /// `--client-ca` is given
+    pub takes_certificates: bool,
     /// how long a login waits for a router that restarts (`--hold-timeout`)
     pub hold: Duration,
 }
@@ -158,8 +168,7 @@ pub async fn start(context: Context<'_>, document: &RawDocument, database: &str)
     let user = user_of(first).ok_or_else(failed)?;
     let options = document.get_document("options").ok();
     let skip_empty = options.and_then(|options| options.get_bool("skipEmptyExchange").ok()).unwrap_or(false);
-    let busy = |_| Failure::new(HOST_UNREACHABLE, "too many logins at a time (--max-logins)");
-    let share = timeout(CONVERSATION + context.hold, context.logins.take(&context.client, 1)).await.map_err(busy)?;
+    let share = share(context).await?;
     let (login, challenge) =
         timeout(CONVERSATION + context.hold, Login::start(context.routers, context.hold, &user, first))
             .await
@@ -170,6 +179,52 @@ pub async fn start(context: Context<'_>, document: &RawDocument, database: &str)
     let (step, until) = (Step::Challenged(login), next(end));
     let conversation = Conversation { user, database, step, skip_empty, end, until, _share: Some(share) };
     Ok(Turn { reply: reply(false, challenge), conversation: Some(conversation), user: None })
+}
+
+/// Waits until another login may begin.
+async fn share(context: Context<'_>) -> Result<Share, Failure> {
+    let busy = |_| Failure::new(HOST_UNREACHABLE, "too many logins at a time (--max-logins)");
+    timeout(CONVERSATION + context.hold, context.logins.take(&context.client, 1)).await.map_err(busy)
+}
+
+/// True if a first message logs a client in by its certificate.
+pub fn is_of_certificate(first: &RawDocument) -> bool {
+    matches!(first.iter().next(), Some(Ok((name, _))) if name.as_str() == "authenticate")
+}
+
+/// Logs a client in by the certificate that it has shown, in one message.
+pub async fn authenticate(
+    context: Context<'_>,
+    document: &RawDocument,
+    shown: Option<&CertificateDer<'_>>,
+) -> Result<Turn, Failure> {
+    let mechanism = document.get_str("mechanism").unwrap_or_default();
+    if mechanism != CERTIFICATE || !context.takes_certificates {
+        return Err(unavailable(mechanism));
+    }
+    let shown = shown.ok_or_else(|| refused_certificate(context, "the client has shown none"))?;
+    let certificate = Certificate::of(shown).map_err(|reason| refused_certificate(context, &reason))?;
+    match document.get("user") {
+        Ok(None) => {}
+        Ok(Some(RawBsonRef::String(user))) if certificate.is_of(user) => {}
+        _ => return Err(refused_certificate(context, "its subject is not the user that the client names")),
+    }
+    let role = certificate.role;
+    let _share = share(context).await?;
+    let proof = Proof::Certificate(certificate.digest);
+    let session = timeout(CONVERSATION + context.hold, login::certified(context.routers, context.hold, &role, &proof))
+        .await
+        .map_err(|_| failed())?
+        .map_err(|refusal| refused(&role, &refusal))?;
+    let generation = Some(context.pools.add(&role, session).ok_or_else(full)?);
+    let reply = doc! { "dbname": EXTERNAL, "user": &role };
+    let user = Some(User { identity: Identity { role, generation }, database: EXTERNAL.to_owned() });
+    Ok(Turn { reply, conversation: None, user })
+}
+
+fn refused_certificate(context: Context<'_>, reason: &str) -> Failure {
+    log::LOGINS.line(format_args!("login by certificate from {}: {reason}", context.client));
+    failed()
 }
 
 pub async fn proceed(

@@ -75,12 +75,16 @@ async fn connection(
     let served = match gateway.tls.clone() {
         None => {
             let _ = stream.set_nodelay(true);
-            Connection::new(gateway, stream, id, client, unknown).serve().await
+            Connection::new(gateway, stream, id, client, None, unknown).serve().await
         }
         Some(tls) => {
             let _ = stream.set_nodelay(true);
             match timeout(HANDSHAKE, tls.accept(stream)).await {
-                Ok(Ok(stream)) => Connection::new(gateway, stream, id, client, unknown).serve().await,
+                Ok(Ok(stream)) => {
+                    let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+                    let certificate = shown.map(|certificate| certificate.clone().into_owned());
+                    Connection::new(gateway, stream, id, client, certificate, unknown).serve().await
+                }
                 Ok(Err(error)) => Err(error),
                 Err(_) => Err(io::ErrorKind::TimedOut.into()),
             }

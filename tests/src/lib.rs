@@ -29,7 +29,7 @@ mod process;
 mod proxy;
 mod release;
 
-pub use cluster::{Backup, Cluster, DiskClone, FrozenReceiver, Node, Standby, Started};
+pub use cluster::{Authority, Backup, Cluster, DiskClone, FrozenReceiver, Node, Standby, Started};
 pub use data::{docs, shared_data};
 pub use faults::Fault;
 pub use gateway::{Gateway, python};

@@ -314,20 +314,20 @@ async fn the_anonymous_role_gets_more_sessions_while_all_have_cursors() {
 
 #[tokio::test]
 async fn a_generation_comes_back_with_the_same_password_of_the_same_role() {
-    let session = |id: u64, salt: &[u8], role: Oid| {
-        let (mut session, end) = Session::detached(id);
-        (session.salt, session.role) = (salt.to_vec(), role);
-        (session, end)
-    };
-    for (salt, role, comes_back) in
-        [(b"s=a".as_slice(), 10, true), (b"s=b", 10, false), (b"s=a", 11, false), (b"", 10, false)]
-    {
+    let password = |salt: &str| Proof::Password(salt.into());
+    for (proof, role, comes_back) in [
+        (password("s=a"), 10, true),
+        (password("s=b"), 10, false),
+        (password("s=a"), 11, false),
+        (Proof::Nothing, 10, false),
+        (Proof::Certificate("s=a".into()), 10, false),
+    ] {
         let pools = Pools::new(9, LATE, SOON, Arc::default());
-        let (first, end) = session(1, b"s=a", 10);
+        let (first, end) = proved(1, password("s=a"), 10);
         assert_eq!(pools.add("ann", first), Some(1));
         let ann = who("ann", 1);
         let old = pools.lease(&ann, None).await.unwrap();
-        let (idle, idle_end) = session(2, b"s=a", 10);
+        let (idle, idle_end) = proved(2, password("s=a"), 10);
         assert_eq!(pools.add("ann", idle), Some(1));
         drop((end, idle_end));
         // The generation has ended, and may come back. A client that can log in again fails at once. The others wait for another client's
@@ -340,13 +340,56 @@ async fn a_generation_comes_back_with_the_same_password_of_the_same_role() {
             async move { pools.lease(&ann, None).await.map(|mut lease| lease.session().id) }
         });
         tokio::task::yield_now().await;
-        let (next, _end) = session(3, salt, role);
+        let (next, _end) = proved(3, proof, role);
         assert_eq!(pools.add("ann", next), Some(if comes_back { 1 } else { 2 }));
         assert_eq!(waiting.await.unwrap(), if comes_back { Ok(3) } else { Err(Unavailable::NoSession) });
         // The session that was leased before does not join the new pool. It is closed when it is returned.
         assert_eq!(count(&pools), 2);
         drop(old);
         assert_eq!((count(&pools), ids(&pools, "ann")), (1, vec![3]));
+    }
+}
+
+fn proved(id: u64, proof: Proof, role: Oid) -> (Session, DuplexStream) {
+    let (mut session, end) = Session::detached(id);
+    (session.proof, session.role) = (proof, role);
+    (session, end)
+}
+
+/// PostgreSQL demands one thing of a role, so an administrator has withdrawn the other.
+#[tokio::test]
+async fn clients_with_and_without_a_certificate_have_different_generations() {
+    let (password, other_password) = (Proof::Password("a".into()), Proof::Password("b".into()));
+    let (certificate, other_certificate) = (Proof::Certificate("a".into()), Proof::Certificate("b".into()));
+    for (first, second, third) in [
+        (&password, &other_password, &certificate),
+        (&certificate, &other_certificate, &password),
+        // The anonymous role's sessions serve everybody.
+        (&Proof::Nothing, &certificate, &password),
+        (&certificate, &Proof::Nothing, &password),
+    ] {
+        let pools = Pools::new(9, LATE, SOON, Arc::default());
+        let mut ends = Vec::new();
+        for (proof, generation) in [(first, 1), (second, 1), (third, 2)] {
+            let (session, end) = proved(generation, proof.clone(), 10);
+            ends.push(end);
+            assert_eq!(pools.add("ann", session), Some(generation));
+        }
+        assert_eq!(pools.lease(&who("ann", 1), None).await.unwrap_err(), Unavailable::NoSession);
+        assert_eq!(count(&pools), 1);
+    }
+}
+
+/// As with a password, one client's login serves the others after a restart of the router.
+#[tokio::test]
+async fn a_generation_comes_back_with_the_same_certificate() {
+    for (second, generation) in [("a", 1), ("b", 2)] {
+        let pools = Pools::new(9, LATE, SOON, Arc::default());
+        let (session, end) = proved(1, Proof::Certificate("a".into()), 10);
+        assert_eq!(pools.add("ann", session), Some(1));
+        drop(end);
+        let (session, _end) = proved(2, Proof::Certificate(second.into()), 10);
+        assert_eq!(pools.add("ann", session), Some(generation));
     }
 }
 

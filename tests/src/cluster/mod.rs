@@ -10,11 +10,11 @@ mod node;
 mod pg_upgrade;
 mod session;
 
+pub use self::authority::Authority;
 pub use self::copies::{Backup, DiskClone, FrozenReceiver, Standby};
 pub use self::node::Node;
 pub use self::session::Started;
 
-use self::authority::Authority;
 use self::data_directory::scratch_folder;
 use crate::installation::Installation;
 use crate::process::Watchdog;

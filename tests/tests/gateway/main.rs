@@ -3,7 +3,7 @@
 
 mod once;
 
-use docshard_tests::{Cluster, Gateway, Node, wait_until};
+use docshard_tests::{Authority, Cluster, Gateway, Node, wait_until};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -241,6 +241,81 @@ fn both_connections_can_be_encrypted() {
     // An authority that has not signed the router's certificate.
     let stranger = Gateway::start_for(router, &address, &["--router-ca", &certificate]);
     assert!(stranger.python("refused.py", &["boss", PASSWORD]).contains("no router can be reached"));
+}
+
+/// PostgreSQL says for which roles a certificate is enough: by a map of the gateway's user at a socket, or of its own certificate.
+#[test]
+fn postgresql_decides_who_logs_in_by_certificate() {
+    let cluster = Cluster::secure_servers(0);
+    let router = &cluster.router;
+    let verified = router.verified_address();
+    let root = Path::new(verified.rsplit_once('=').unwrap().1);
+    let (authority, folder) = (Authority::of(root), root.parent().unwrap().to_str().unwrap());
+    let file = |name: &str| format!("{folder}/{name}");
+    let elsewhere = root.with_file_name("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let of_clients = "extendedKeyUsage = clientAuth";
+    Authority::new(&elsewhere).certify("ann", "/CN=ann", of_clients);
+    let long = format!("/CN={}", "x".repeat(64));
+    for (name, subject) in [
+        ("ann", "/O=Shop, Ltd/CN=ann"),
+        ("jörg", "/CN=jörg"),
+        ("bob", "/CN=bob"),
+        ("unmapped", "/CN=unmapped"),
+        ("ghost", "/CN=ghost"),
+        ("two", "/CN=ann/CN=ann"),
+        ("none", "/O=ann"),
+        ("long", &long),
+        ("gateway", "/CN=gateway"),
+    ] {
+        authority.certify(name, subject, of_clients);
+    }
+    let (roles, mapped) = (["ann", "jörg", "bob", "unmapped"], ["ann", "jörg", "ghost"]);
+    for role in roles {
+        let sql = format!("CREATE ROLE \"{role}\" LOGIN PASSWORD '{PASSWORD}'");
+        router.unlogged_client().batch_execute(&sql).unwrap();
+    }
+    router.psql("SELECT docshard.create_collection('test.things')");
+    for role in roles {
+        router.psql(&format!("SELECT docshard.grant_access('{role}', '{}')", json!({"write": "test.things"})));
+    }
+    let scram = "local all all scram-sha-256\nhostssl all all 127.0.0.1/32 scram-sha-256\n";
+    let configure = |setting: &str, lines: &str| {
+        std::fs::write(router.psql(&format!("SHOW {setting}")).trim(), lines).unwrap();
+        router.psql("SELECT pg_reload_conf()");
+    };
+    let user = String::from_utf8(std::process::Command::new("id").arg("-un").output().unwrap().stdout).unwrap();
+    let maps = mapped.map(|role| format!("gateway {} {role}\ngateway gateway {role}\n", user.trim())).concat();
+    configure("ident_file", &maps);
+    router.psql(&format!("ALTER SYSTEM SET ssl_ca_file = '{}'", root.display()));
+    let tcp = format!("host=127.0.0.1 port={} dbname=postgres sslmode=require", router.port);
+    let socket =
+        format!("host={} port={} dbname=postgres", router.psql("SHOW unix_socket_directories").trim(), router.port);
+    let (certificate, key) = (file("server.crt"), file("server.key"));
+    let (own, own_key, root) = (file("gateway.crt"), file("gateway.key"), file("root.crt"));
+    let clients = ["--certificate", &certificate, "--key", &key, "--client-ca", &root];
+    let routers = ["--router-ca", &root, "--router-certificate", &own, "--router-key", &own_key];
+    for (address, options) in [(&socket, clients.to_vec()), (&tcp, [clients, routers].concat())] {
+        let roles = "ann,jörg,unmapped,ghost";
+        let own =
+            format!("local all {roles} peer map=gateway\nhostssl all {roles} 127.0.0.1/32 cert map=gateway\n{scram}");
+        configure("hba_file", &own);
+        let gateway = Gateway::start_for(router, address, &options);
+        let mut program = gateway.start_python("certificates.py", &[folder, PASSWORD]);
+        let mut output = BufReader::new(program.stdout.take().unwrap());
+        await_line(&mut output, "logged in");
+        assert!(gateway.log().contains("its pg_hba.conf must let the gateway in as a role with a certificate"));
+        assert!(sessions(&cluster, "usename = 'ann'") > 0);
+        // Withdrawn, as docs/clients.md says.
+        configure("hba_file", scram);
+        router.psql(
+            "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity
+             WHERE usename = 'ann' AND application_name = 'docshard-gateway'",
+        );
+        program.stdin.take().unwrap().write_all(b"\n").unwrap();
+        await_line(&mut output, "done");
+        assert!(program.wait().unwrap().success());
+    }
 }
 
 #[test]
