@@ -96,6 +96,7 @@ fuzz: ## fuzz the core, FUZZ_S seconds a target (60); needs nightly Rust and car
 bench: install ## compare speed with plain PostgreSQL and hand-made sharding
 	@bench/run
 	@bench/moves
+	@PARTS=calls bench/gateway
 
 instructions: ## count the core's instructions with valgrind, and compare with those recorded
 	@bench/instructions

@@ -1,5 +1,5 @@
-"""One client of `bench/gateway`: drivers.py pymongo|psycopg URL SECONDS find|insert DOCUMENTS. Prints its calls a second, and its own processor time for a call in
-microseconds."""
+"""One client of `bench/gateway`: drivers.py pymongo|psycopg URL SECONDS find|insert DOCUMENTS. Prints its calls a second, its own processor time for a call in
+microseconds, and the number of calls."""
 
 import sys
 import time
@@ -34,4 +34,4 @@ while time.monotonic() - began < float(seconds):
     if not run(key):
         sys.exit(f"{what} of {key}: no result")
     calls += 1
-print(round(calls / (time.monotonic() - began), 1), round(1e6 * (time.process_time() - used) / calls, 1))
+print(round(calls / (time.monotonic() - began), 1), round(1e6 * (time.process_time() - used) / calls, 1), calls)
