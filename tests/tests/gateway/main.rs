@@ -306,6 +306,12 @@ fn postgresql_decides_who_logs_in_by_certificate() {
         await_line(&mut output, "logged in");
         assert!(gateway.log().contains("its pg_hba.conf must let the gateway in as a role with a certificate"));
         assert!(sessions(&cluster, "usename = 'ann'") > 0);
+        let uri = format!(
+            "mongodb://127.0.0.1:{}/?tls=true&tlsCAFile={root}&tlsCertificateKeyFile={}&authMechanism=MONGODB-X509",
+            gateway.port,
+            file("ann.pem")
+        );
+        assert!(gateway.mongosh("certificate.js", &uri).contains("done"));
         // Withdrawn, as docs/clients.md says.
         configure("hba_file", scram);
         router.psql(
