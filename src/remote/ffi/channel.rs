@@ -92,13 +92,10 @@ impl Channel {
     /// # Safety
     /// The session belongs to an open connection.
     pub(super) unsafe fn pending(&self) -> usize {
-        match (self, openssl()) {
-            // SAFETY: the caller's promise.
-            (Self::Tls(session), Some(openssl)) => {
-                unsafe { (openssl.pending)(session.as_ptr()) }.try_into().unwrap_or(0)
-            }
-            _ => 0,
-        }
+        let (Self::Tls(session), Some(openssl)) = (self, openssl()) else { return 0 };
+        // SAFETY: the caller's promise.
+        let pending = unsafe { (openssl.pending)(session.as_ptr()) };
+        pending.try_into().unwrap_or(0)
     }
 
     /// Writes what the socket accepts. A write that failed with `WouldBlock` must be repeated with the same bytes first.
