@@ -35,7 +35,7 @@ use crate::pg::server::lock_timeout_ms;
 use crate::pg::transaction;
 use crate::pg::transaction::snapshot::{self, IgnoredByIndexBuilds};
 use crate::storage::lock::{self, Mode, Tag};
-use docshard_core::error::{Kind, error};
+use docshard_core::error::{Kind, ensure, error};
 use docshard_core::routing::model::Collection;
 use docshard_core::routing::protocol::shard_tables::ReadTableSize;
 use serde_json::{Value as Json, json};
@@ -51,12 +51,46 @@ pub fn init() {
 
 /// How many index builds of owners may use background workers at a time. A build waits for all older snapshots, and an owner can keep one
 /// open: without a limit, owners could occupy all background workers of the server.
+///
+/// Each has a place. The caller reserves it, and the worker holds it as long as it lives: an owner can end the caller at any time, and the
+/// worker then still removes what it has begun, for which it waits again.
 const BUILDS_OF_OWNERS: i32 = 2;
+
+/// A caller's lock of a place.
+const fn reserved(place: i32) -> Tag {
+    Tag::Worker(10 + place)
+}
+
+/// A worker's lock of a place. Only the caller that has reserved the place starts a worker that takes it.
+const fn occupied(place: i32) -> Tag {
+    Tag::Worker(12 + place)
+}
 
 /// Reserves a background worker, until the transaction ends, for an index build of a role that owns the collection. False if other owners'
 /// builds use all [`BUILDS_OF_OWNERS`]: then the build runs in the caller's transaction.
 pub fn reserve_for_owner() -> bool {
-    (0..BUILDS_OF_OWNERS).any(|place| lock::try_acquire(Tag::Worker(10 + place), Mode::Exclusive))
+    (0..BUILDS_OF_OWNERS).any(|place| {
+        let reserved = reserved(place);
+        if !lock::try_acquire(reserved, Mode::Exclusive) {
+            return false;
+        }
+        // The worker of an earlier caller may live still.
+        let is_free = lock::is_free(occupied(place));
+        if !is_free {
+            lock::release(reserved, Mode::Exclusive);
+        }
+        is_free
+    })
+}
+
+/// Called by the worker of a build for an owner, before it does anything. It holds the place until it ends.
+///
+/// # Errors
+/// `ExceededMemoryLimit` (53200) if the worker of an earlier caller has the place: that caller ended when its worker had just been started.
+fn occupy(place: i32) -> Result<()> {
+    let is_mine = transaction::run(|| Ok(lock::try_acquire_for_session(occupied(place), Mode::Exclusive)))?;
+    ensure!(is_mine, Kind::ExceededMemoryLimit, "no background worker is free for index builds of owners");
+    Ok(())
 }
 
 /// True if indexes of a collection should be built by a worker: the call is the whole transaction (`sole`), and the collection may have
@@ -112,7 +146,8 @@ fn is_empty(collection: &Collection) -> Result<bool> {
 /// is free.
 pub fn build_and_wait(namespace: &str, wanted: &[(String, IndexOptions<'_>)]) -> Result<Vec<String>> {
     let wanted: Vec<Json> = wanted.iter().map(|(keys, options)| json!([keys, options.to_json()])).collect();
-    let request = json!({"namespace": namespace, "wanted": wanted, "lockTimeout": lock_timeout_ms()});
+    let place = (0..BUILDS_OF_OWNERS).find(|place| lock::is_held(reserved(*place), Mode::Exclusive));
+    let request = json!({"namespace": namespace, "wanted": wanted, "lockTimeout": lock_timeout_ms(), "place": place});
     let _ignored = IgnoredByIndexBuilds::new();
     let answer = job::run(BUILD, &format!("docshard: building an index of {namespace}"), &request)?;
     let names = answer.as_array().into_iter().flatten();
@@ -123,6 +158,9 @@ pub fn build_and_wait(namespace: &str, wanted: &[(String, IndexOptions<'_>)]) ->
 fn build_all(request: &Json) -> Result<Vec<String>> {
     let malformed = || error!(Kind::InternalError, "a background worker got a malformed request");
     let namespace = request["namespace"].as_str().ok_or_else(malformed)?;
+    if let Some(place) = request["place"].as_i64() {
+        occupy(i32::try_from(place).map_err(|_| malformed())?)?;
+    }
     clear::sweep_collection(namespace)?;
     let mut made = transaction::run(|| Made::none(namespace))?;
     let mut names = Vec::new();

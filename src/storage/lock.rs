@@ -18,7 +18,7 @@ pub enum Tag {
     /// a role in this database: 1 its worker, 3 the balancer while it splits or moves, 4 processes that want the balancer to
     /// stop (shared), 5 the deadlock detector, 6 processes that request a deadlock check, 7 a change of passwords, 8 the keeper
     /// process, which holds the shards' locks `Router`, 9 the keeper, as long as no other router holds one of these locks,
-    /// 10 and 11 builds of indexes by owners of collections
+    /// 10 and 11 sessions that build indexes as owners of collections, 12 and 13 the background workers that they have started
     Worker(i32),
     /// the process that works on a migration or on a change of a collection's layout, on the router: its coordinator,
     /// or its recovery

@@ -378,15 +378,8 @@ fn a_build_that_hears_late_of_its_cancel_leaves_nothing() {
 fn builds_of_owners_leave_workers_to_others() {
     let cluster = Cluster::start(1);
     let router = &cluster.router;
-    router.psql("CREATE ROLE owner LOGIN; SELECT docshard.enable_sharding('own', 'local')");
-    router.psql("SELECT docshard.grant_access('owner', '{\"own\": \"own\"}')");
-    let owner = || router.try_client_as("owner", "postgres").expect("a session");
-    for number in 0..4 {
-        let insert = format!("SELECT docshard.insert_one('own.c{number}', '{{\"_id\": 1}}')");
-        owner().batch_execute(&insert).expect("a collection of its own");
-    }
-    let mut reader = owner();
-    reader.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT docshard.find('own.c0')").expect("a snapshot");
+    let owner = owned_collections(&cluster, 4);
+    let mut reader = reader(&owner, 4);
     let build = |number| {
         let command = json!({"createIndexes": format!("c{number}"), "indexes": [{"key": {"k": 1}, "name": "k_1"}]});
         let mut client = owner();
@@ -407,4 +400,107 @@ fn builds_of_owners_leave_workers_to_others() {
     for build in builds {
         assert!(build.join().expect("it ends").expect("an answer"), "an index");
     }
+}
+
+/// The database `own` and its collections c0, c1, …, which belong to the role `owner`.
+fn owned_collections(cluster: &Cluster, count: usize) -> impl Fn() -> Client + '_ {
+    let router = &cluster.router;
+    router.psql("CREATE ROLE owner LOGIN; SELECT docshard.enable_sharding('own', 'local')");
+    router.psql("SELECT docshard.grant_access('owner', '{\"own\": \"own\"}')");
+    let owner = || router.try_client_as("owner", "postgres").expect("a session");
+    for number in 0..count {
+        let insert = format!("SELECT docshard.insert_one('own.c{number}', '{{\"_id\": 1}}')");
+        owner().batch_execute(&insert).expect("a collection of its own");
+    }
+    owner
+}
+
+/// A session with a snapshot, for which builds and drops of indexes of these collections wait.
+fn reader(owner: impl Fn() -> Client, count: usize) -> Client {
+    let mut reader = owner();
+    reader.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ").unwrap();
+    for number in 0..count {
+        reader.batch_execute(&format!("SELECT docshard.count_documents('own.c{number}')")).expect("a snapshot");
+    }
+    reader
+}
+
+/// The worker of a build lives on when its caller has ended, because it removes what it has begun.
+#[test]
+fn owners_that_end_their_sessions_leave_workers_to_others() {
+    const BUILDS: usize = 6;
+    let cluster = Cluster::start(1);
+    let router = &cluster.router;
+    let owner = owned_collections(&cluster, BUILDS);
+    let mut reader = reader(&owner, BUILDS);
+    let mut control = owner();
+    let jobs = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'docshard job'";
+    let mut most = 0;
+    for number in 0..BUILDS {
+        let mut client = owner();
+        let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+        let indexes = json!([{"key": {"k": 1}, "name": "k_1"}]);
+        let command = json!({"createIndexes": format!("c{number}"), "indexes": indexes});
+        let build =
+            thread::spawn(move || client.simple_query(&format!("SELECT docshard.run_command('own', '{command}')")));
+        let begun = format!(
+            "SELECT count(*) FROM docshard_catalog.index_builds b JOIN docshard_catalog.collections c \
+                     ON c.id = b.collection_id WHERE c.namespace = 'own.c{number}'"
+        );
+        wait_until("it waits for the snapshot, or has ended", PATIENCE, || {
+            build.is_finished() || router.value::<i64>(&begun) > 0
+        });
+        control.execute("SELECT pg_terminate_backend($1, 5000)", &[&pid]).expect("its own session");
+        drop(build.join());
+        most = most.max(router.value::<i64>(jobs));
+    }
+    assert!(most <= 2, "{most} background workers at the same time");
+    reader.batch_execute("COMMIT").expect("the end of the snapshot");
+    let left = "SELECT count(*) FROM docshard_catalog.index_builds";
+    wait_until("nothing is left", PATIENCE, || router.value::<i64>(left) == 0 && router.value::<i64>(jobs) == 0);
+}
+
+/// An owner can leave many failed builds that cannot be removed as long as it keeps a snapshot.
+#[test]
+fn failed_builds_that_cannot_be_removed_delay_nothing_else() {
+    const FAILED: usize = 8;
+    let cluster = Cluster::start(1);
+    let router = &cluster.router;
+    let owner = owned_collections(&cluster, FAILED);
+    for sql in [
+        "SELECT docshard.set_setting('balancer_interval_ms', '200')",
+        "SELECT docshard.enable_sharding('zoo', 'local')",
+        "SELECT docshard.insert_one('zoo.c', '{\"_id\": 1}')",
+    ] {
+        router.psql(sql);
+    }
+    let mut reader = reader(&owner, FAILED);
+    let fail = |namespace: &str, id: usize| {
+        let collection: i32 =
+            router.value(&format!("SELECT id FROM docshard_catalog.collections WHERE namespace = '{namespace}'"));
+        router.psql(&format!("CREATE INDEX i{id} ON docshard_data.c{collection} ((1))"));
+        router.psql(&format!(
+            "INSERT INTO docshard_catalog.index_builds (id, collection_id, name, keys, relations) \
+             VALUES ({id}, {collection}, 'n', '{{\"k\": 1}}', '{{i{id}}}')"
+        ));
+    };
+    for number in 0..FAILED {
+        fail(&format!("own.c{number}"), 9000 + number);
+    }
+    let counted = || -> i64 { router.value("SELECT sum(counter)::int8 FROM docshard_catalog.contacts") };
+    let left = |id: usize| -> bool {
+        router.value(&format!("SELECT EXISTS (SELECT FROM docshard_catalog.index_builds WHERE id >= {id})"))
+    };
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'docshard recovery' AND wait_event_type = 'Lock'";
+    wait_until("the worker waits for the snapshot", PATIENCE, || router.value::<i64>(waits) > 0);
+    // Of another database, and later than all others.
+    fail("zoo.c", 9999);
+    wait_until("it is removed", Duration::from_secs(15), || !left(9999));
+    for _ in 0..3 {
+        let before = counted();
+        wait_until("the worker counts at shards", Duration::from_secs(8), || counted() > before);
+    }
+    assert!(left(9000));
+    reader.batch_execute("COMMIT").expect("the end of the snapshot");
+    wait_until("all are removed", PATIENCE, || !left(9000));
 }

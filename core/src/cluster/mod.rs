@@ -24,5 +24,6 @@ pub mod resharding;
 pub mod router_lock;
 pub mod silence;
 pub mod take_over;
+pub mod turns;
 
 mod rows;
