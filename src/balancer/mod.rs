@@ -51,6 +51,8 @@ use view::{Exceptions, Goal, View};
 const PIN: Duration = Duration::from_secs(600);
 /// The time for which the measurements of a round are used.
 const FRESH: Duration = Duration::from_secs(30);
+/// After failures that together took this time, a round measures no more.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 pub struct RoundOutcome {
     /// The next round should begin at once.
@@ -259,6 +261,9 @@ impl Balancer {
     }
 
     /// Measures changed tables, on all shards at once; if that fails, one by one, to find the shard that failed.
+    ///
+    /// Any number of tables may be locked by who may write to them. So failures of a round may take only a certain time together, and a
+    /// collection that failed is not measured while it rests.
     fn measure(&mut self, view: &mut View) {
         self.measured.retain(&view.collections);
         let ids: Vec<i32> = view.collections.iter().map(|collection| collection.id).collect();
@@ -269,6 +274,7 @@ impl Balancer {
         // Read before measuring, so that writes in between count as changes next time.
         let activity = transaction::run(|| sizes::activity(&awake(self), &ids)).unwrap_or_default();
         self.find_silent(view);
+        let mut waited = Duration::ZERO;
         for collection in &mut view.collections {
             let mut to_measure: Vec<_> =
                 view.shards.iter().filter(|shard| !self.is_resting(&shard.id)).cloned().collect();
@@ -277,6 +283,13 @@ impl Balancer {
                 collection.chunks.iter().any(|chunk| chunk.shard == shard.id)
                     && !self.measured.fill(collection, shard.id, now)
             });
+            if waited >= LONGEST_WAIT || self.collection_backoff.is_resting(&collection.id) {
+                for shard in std::mem::take(&mut to_measure) {
+                    collection.balance &= self.measured.fill_old(collection, shard.id);
+                }
+            }
+            let began = Instant::now();
+            let mut failed = false;
             let at_once = to_measure.is_empty()
                 || transaction::run(|| sizes::measure_at_once(&to_measure, collection, COUNTED_OFTEN_MB)).is_ok();
             for shard in to_measure {
@@ -285,6 +298,7 @@ impl Balancer {
                 } else {
                     transaction::run(|| sizes::measure(&shard, collection, COUNTED_OFTEN_MB))
                 };
+                failed |= outcome.is_err();
                 if outcome.is_err() && hung::is_silent(&shard.name) {
                     self.silent.insert(shard.id);
                 } else if let Err(error) = outcome {
@@ -302,6 +316,9 @@ impl Balancer {
                     let now = activity.get(&(shard.id, collection.id)).copied();
                     self.measured.keep(collection, shard.id, now);
                 }
+            }
+            if failed {
+                waited += began.elapsed();
             }
             // The policy cannot judge the balance without the sizes of a resting shard's chunks.
             for shard in view.shards.iter().filter(|shard| self.is_resting(&shard.id)) {

@@ -37,6 +37,7 @@ rows! {
 
     /// An index by which documents expire.
     Expiring from "indexes i JOIN docshard_catalog.collections c ON c.id = i.collection_id" {
+        id: i32 = "i.id",
         /// the collection's name
         namespace: String = "c.namespace",
         /// the index's name

@@ -33,6 +33,8 @@ rows! {
         shard: ShardId = "p.shard_id",
         kind: DroppedKind = "p.kind",
         number: i32 = "p.number",
+        /// the database that the object was in
+        database: String = "pg_catalog.split_part(p.namespace, '.', 1)",
     }
 }
 

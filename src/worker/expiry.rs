@@ -3,6 +3,9 @@
 //! A delete may wait for a transaction that this same worker must end. So each delete has a deadline, which increases with each
 //! failure, up to `docshard.worker_timeout`. After a failure, several deletes follow one another, by age: the first one takes the documents
 //! that expired long ago. If a later one fails, the deletes before it are committed.
+//!
+//! Who may write to collections can make deletes fail, by locks, and may have many indexes. So a round ends when failures have taken a certain
+//! time, and databases take turns: see [`Turns`].
 
 use super::activity;
 use super::own_process::report;
@@ -12,6 +15,7 @@ use crate::pg::{process, transaction};
 use crate::remote::hung;
 use crate::router::writes::expiry;
 use crate::store::indexes::{self, Expiring};
+use docshard_core::cluster::turns::Turns;
 use std::time::{Duration, Instant};
 
 /// The initial time limit of a delete, in milliseconds, unless `docshard.worker_timeout` is less.
@@ -21,12 +25,17 @@ const PATIENCE: i64 = 10_000;
 /// seconds), each next one what expired at least half as long ago.
 const AGES: u32 = 30;
 
+/// A round ends after failures that together took this time.
+const LONGEST_WAIT: Duration = Duration::from_secs(20);
+
 pub(super) struct Expiry {
     due: Option<Instant>,
     /// The current time limit of a delete, in milliseconds.
     patience: i64,
     /// A delete of the last round has failed.
     has_failed: bool,
+    /// The indexes whose deletes have failed, by database.
+    turns: Turns<String>,
 }
 
 /// Deletes the documents that have expired by an index; if `in_parts` is true, by several deletes, the oldest documents first. Logs an
@@ -52,7 +61,7 @@ fn delete(index: &Expiring, patience: i64, in_parts: bool) -> bool {
 
 impl Default for Expiry {
     fn default() -> Self {
-        Self { due: None, patience: PATIENCE, has_failed: false }
+        Self { due: None, patience: PATIENCE, has_failed: false, turns: Turns::default() }
     }
 }
 
@@ -64,12 +73,22 @@ impl Expiry {
         }
         let interval = transaction::run(|| settings::integer("ttl_interval_s")).unwrap_or(60);
         match transaction::run(indexes::expiring) {
-            Ok(indexes) => {
-                let mut failed = false;
+            Ok(mut indexes) => {
+                let database = |index: &Expiring| index.namespace.split('.').next().unwrap_or_default().to_owned();
+                indexes.sort_by_cached_key(|index| self.turns.place(&database(index), index.id));
+                let (mut failed, mut waited) = (false, Duration::ZERO);
                 let longest = i64::try_from(hung::worker_timeout().as_millis()).unwrap_or(i64::MAX);
                 let patience = self.patience.min(longest);
                 for index in &indexes {
-                    failed |= !delete(index, patience, self.has_failed);
+                    let began = Instant::now();
+                    if !delete(index, patience, self.has_failed) {
+                        failed = true;
+                        waited += began.elapsed();
+                        self.turns.pass(database(index), index.id);
+                    }
+                    if waited >= LONGEST_WAIT {
+                        break;
+                    }
                 }
                 self.has_failed = failed;
                 self.patience = if failed { (patience * 2).min(longest) } else { PATIENCE };

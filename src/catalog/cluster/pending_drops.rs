@@ -12,8 +12,15 @@ use crate::pg::{security::user, transaction};
 use crate::remote::Session;
 use crate::store::pending_drops::{self as store, DroppedKind, PendingDrop};
 use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::cluster::turns::Turns;
 use docshard_core::routing::protocol::node::Ping;
 use docshard_core::routing::protocol::table::{DropIndex, DropTable, ExcludeWriters};
+use std::cell::RefCell;
+
+thread_local! {
+    /// The drops that have failed, by database.
+    static FAILED: RefCell<Turns<String>> = RefCell::default();
+}
 
 /// What is dropped at shards, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,16 +95,17 @@ pub fn statements(server: &str) -> Result<Vec<String>> {
     Ok(due.iter().map(|due| Dropped::of(due).statement()).collect())
 }
 
-/// Performs the drops on shards that can be reached again, those of each shard in one transaction; called outside a transaction.
+/// Performs the drops on shards that can be reached again; called outside a transaction. If a drop fails, for example because another
+/// transaction holds a lock on the table, the shard's other drops are left to the next call, which begins with them.
 /// Errors: the first one of a shard that answers; the other shards are still handled.
 pub fn finish() -> Result<()> {
-    let pending = transaction::run(store::all)?;
-    let mut shards: Vec<ShardId> = pending.iter().map(|due| due.shard).collect();
-    shards.dedup();
+    let mut pending = transaction::run(store::all)?;
+    FAILED.with_borrow(|turns| {
+        pending.sort_by_cached_key(|due| (due.shard, turns.place(&due.database, due.number)));
+    });
     let mut outcome = Ok(());
-    for shard in shards {
-        let due: Vec<Dropped> = pending.iter().filter(|due| due.shard == shard).map(Dropped::of).collect();
-        match transaction::run(|| finish_at(shard, &due)) {
+    for due in pending.chunk_by(|one, next| one.shard == next.shard) {
+        match finish_at(due[0].shard, due) {
             Err(error) if !error.is_out_of_reach() && outcome.is_ok() => outcome = Err(error),
             _ => {}
         }
@@ -105,15 +113,23 @@ pub fn finish() -> Result<()> {
     outcome
 }
 
-fn finish_at(shard: ShardId, due: &[Dropped]) -> Result<()> {
-    let shard = cache::shard(shard)?;
-    let Some(server) = shard.oid() else { return Ok(()) };
-    let mut session = Session::open(server)?;
-    session.execute("SET lock_timeout = '2s'")?;
-    for dropped in due {
-        session.run(&dropped.statement(), &[]).map_err(|e| e.at_shard(&shard.name))?;
+fn finish_at(shard: ShardId, due: &[PendingDrop]) -> Result<()> {
+    let opened = transaction::run(|| {
+        let shard = cache::shard(shard)?;
+        let Some(server) = shard.oid() else { return Ok(None) };
+        let mut session = Session::open(server)?;
+        session.execute("SET lock_timeout = '2s'; SET statement_timeout = '5s'")?;
+        Ok(Some((session, shard)))
+    })?;
+    let Some((mut session, shard)) = opened else { return Ok(()) };
+    for due in due {
+        let dropped = Dropped::of(due);
         let (kind, number) = dropped.parts();
-        store::delete(shard.id, kind, number)?;
+        let done = transaction::run(|| {
+            session.run(&dropped.statement(), &[]).map_err(|e| e.at_shard(&shard.name))?;
+            store::delete(shard.id, kind, number)
+        });
+        done.inspect_err(|_| FAILED.with_borrow_mut(|turns| turns.pass(due.database.clone(), number)))?;
     }
     Ok(())
 }
