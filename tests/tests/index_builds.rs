@@ -443,12 +443,13 @@ fn owners_that_end_their_sessions_leave_workers_to_others() {
         let command = json!({"createIndexes": format!("c{number}"), "indexes": indexes});
         let build =
             thread::spawn(move || client.simple_query(&format!("SELECT docshard.run_command('own', '{command}')")));
-        let begun = format!(
-            "SELECT count(*) FROM docshard_catalog.index_builds b JOIN docshard_catalog.collections c \
-                     ON c.id = b.collection_id WHERE c.namespace = 'own.c{number}'"
+        let waits = format!(
+            "SELECT count(*) FROM docshard_catalog.index_builds b \
+             JOIN docshard_catalog.collections c ON c.id = b.collection_id AND c.namespace = 'own.c{number}' \
+             JOIN pg_stat_activity a ON a.application_name = 'docshard: building index ' || b.id AND a.wait_event_type = 'Lock'"
         );
         wait_until("it waits for the snapshot, or has ended", PATIENCE, || {
-            build.is_finished() || router.value::<i64>(&begun) > 0
+            build.is_finished() || router.value::<i64>(&waits) > 0
         });
         control.execute("SELECT pg_terminate_backend($1, 5000)", &[&pid]).expect("its own session");
         drop(build.join());
