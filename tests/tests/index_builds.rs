@@ -470,6 +470,7 @@ fn failed_builds_that_cannot_be_removed_delay_nothing_else() {
     let owner = owned_collections(&cluster, FAILED);
     for sql in [
         "SELECT docshard.set_setting('balancer_interval_ms', '200')",
+        "SELECT docshard.set_setting('shard_count_interval_ms', '1000')",
         "SELECT docshard.enable_sharding('zoo', 'local')",
         "SELECT docshard.insert_one('zoo.c', '{\"_id\": 1}')",
     ] {
@@ -499,7 +500,7 @@ fn failed_builds_that_cannot_be_removed_delay_nothing_else() {
     wait_until("it is removed", Duration::from_secs(15), || !left(9999));
     for _ in 0..3 {
         let before = counted();
-        wait_until("the worker counts at shards", Duration::from_secs(8), || counted() > before);
+        wait_until("the worker counts at shards", Duration::from_secs(10), || counted() > before);
     }
     assert!(left(9000));
     reader.batch_execute("COMMIT").expect("the end of the snapshot");
