@@ -15,7 +15,7 @@ COMMENT ON TABLE docshard_catalog.cluster IS 'This cluster''s identity; shards r
 COMMENT ON COLUMN docshard_catalog.cluster.epoch IS 'the number of this router: each one that takes over has a higher one';
 COMMENT ON COLUMN docshard_catalog.cluster.router IS 'the router: system identifier / database oid; null until there is another shard';
 COMMENT ON COLUMN docshard_catalog.cluster.copy IS 'why this database was found to be a copy of the router, so that it takes no writes; null: it was not';
-COMMENT ON COLUMN docshard_catalog.cluster.timeline IS 'the timeline of the router''s WAL in which numbers of collections, indexes, migrations and shards were last assigned';
+COMMENT ON COLUMN docshard_catalog.cluster.timeline IS 'the timeline of the router''s WAL in which numbers of collections, indexes, migrations, shards and entries of the changelog were last assigned';
 COMMENT ON COLUMN docshard_catalog.cluster.keeps_order IS 'documents keep the order of their fields: all shards have a release that knows it';
 
 CREATE TABLE docshard_catalog.shards (
@@ -366,13 +366,15 @@ CREATE TABLE docshard_data.node (
     router     text,
     epoch      bigint NOT NULL DEFAULT 0,
     counter    bigint NOT NULL DEFAULT 0,
-    counted_at timestamptz
+    counted_at timestamptz,
+    definitions bigint
 );
 COMMENT ON TABLE docshard_data.node IS 'The cluster to which this shard belongs, and the shard''s name';
 COMMENT ON COLUMN docshard_data.node.router IS 'the router that connected last: system identifier / database oid';
 COMMENT ON COLUMN docshard_data.node.epoch IS 'the epoch of that router; one with a lower epoch is refused';
 COMMENT ON COLUMN docshard_data.node.counter IS 'advanced by the router''s worker: a copy with a lower value is older';
 COMMENT ON COLUMN docshard_data.node.counted_at IS 'the router''s clock when it began to advance the counter: writes acknowledged before are here';
+COMMENT ON COLUMN docshard_data.node.definitions IS 'the newest entry of the router''s changelog that changes a definition: a copy of the router without it is older; null: not known';
 
 CREATE TABLE docshard_data.service (
     one    boolean PRIMARY KEY DEFAULT true CHECK (one),

@@ -336,6 +336,9 @@ COMMENT ON COLUMN docshard_catalog.migrations.server_started_at IS 'the start of
 -- The epoch of this router at a shard that has reported one which a take-over did not follow.
 ALTER TABLE docshard_catalog.contacts ADD COLUMN epoch bigint;
 COMMENT ON COLUMN docshard_catalog.contacts.epoch IS 'the epoch of this router at the shard, if it is higher than that of docshard_catalog.cluster: the shard had reported one that was not followed';
+-- What the router has changed in its own database alone.
+ALTER TABLE docshard_data.node ADD COLUMN definitions bigint;
+COMMENT ON COLUMN docshard_data.node.definitions IS 'the newest entry of the router''s changelog that changes a definition: a copy of the router without it is older; null: not known';
 
 CREATE OR REPLACE VIEW docshard.index_usage AS
 SELECT c.namespace, s.name, s.keys::text::json AS keys, s.accesses, s.bytes, s.since, s.shards
@@ -362,7 +365,7 @@ ALTER TABLE docshard_catalog.cluster ADD COLUMN timeline bigint NOT NULL
     DEFAULT ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint;
 -- After a failover before this update, numbers were not left out yet.
 UPDATE docshard_catalog.cluster SET timeline = 1;
-COMMENT ON COLUMN docshard_catalog.cluster.timeline IS 'the timeline of the router''s WAL in which numbers of collections, indexes, migrations and shards were last assigned';
+COMMENT ON COLUMN docshard_catalog.cluster.timeline IS 'the timeline of the router''s WAL in which numbers of collections, indexes, migrations, shards and entries of the changelog were last assigned';
 UPDATE docshard_catalog.cluster SET keeps_order = false
  WHERE EXISTS (SELECT FROM docshard_catalog.shards WHERE server IS NOT NULL);
 

@@ -28,7 +28,7 @@ pub struct State {
 
 /// True if the balancer is on, and within its active window.
 pub fn may_work() -> Result<bool> {
-    Ok(settings::boolean("balancer_enabled")? && is_in_window()?)
+    Ok(settings::boolean(settings::BALANCER)? && is_in_window()?)
 }
 
 /// True if the current time of day is within the active window, or there is no window.
@@ -42,12 +42,12 @@ pub fn state() -> Result<State> {
     let in_step = !lock::is_free(Tag::Worker(STEP));
     let mut stored = balancer_state::find()?.unwrap_or_default();
     stored.action = stored.action.filter(|_| in_step);
-    Ok(State { enabled: settings::boolean("balancer_enabled")?, in_step, stored })
+    Ok(State { enabled: settings::boolean(settings::BALANCER)?, in_step, stored })
 }
 
 /// Switches the balancer on when this transaction commits.
 pub fn start() -> Result<()> {
-    settings::set("balancer_enabled", Some("true"))?;
+    settings::set(settings::BALANCER, Some("true"))?;
     process::wake_at_commit();
     Ok(())
 }
@@ -65,7 +65,7 @@ const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Switches the balancer off, and waits until the running step has ended. Moves that take longer than `timeout` are aborted. No
 /// other step begins until this transaction ends.
 pub fn stop(timeout: Duration) -> Result<Stopped> {
-    settings::set("balancer_enabled", Some("false"))?;
+    settings::set(settings::BALANCER, Some("false"))?;
     lock::acquire(Tag::Worker(STOP), Mode::Shared);
     let mut stopped = Stopped { quiet: await_quiet(timeout), aborted: 0 };
     if !stopped.quiet {

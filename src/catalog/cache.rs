@@ -57,7 +57,7 @@ thread_local! {
 /// A number that grows with every change of the catalog that invalidates cached metadata.
 /// Errors: `InternalError` if this database has no catalog; `Unauthorized` for a role without any access, even if another role has filled
 /// this session's cache.
-pub(super) fn generation() -> Result<u64> {
+pub fn generation() -> Result<u64> {
     let generation = invalidation::generation();
     if invalidation::take_tainted() {
         CACHE.with_borrow_mut(|cache| *cache = Cache::default());

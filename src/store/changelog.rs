@@ -1,6 +1,22 @@
 //! `docshard_catalog.changelog`: the cluster's history.
+//!
+//! Some entries record changes of *definitions*: what the catalog has of collections, views, indexes, zones, grants, settings and shards, and
+//! what a copy of the router that is older than the entry lacks. A change and its entry commit together. The router's keeper notes the newest of
+//! these entries at the shards, where a take-over compares it with the copy's changelog.
+//!
+//! INVARIANT: the newest of these entries is never deleted, so a changelog that once had an entry has one that is at least as new. Else a
+//! copy that lacks nothing would look older.
 
 use serde_json::Value as Json;
+
+/// The SQL condition for an entry that records a change of definitions. It leaves out
+/// * moves and changes of layout: shards show them, and a restored router completes those that have been decided;
+/// * splits and merges, which the balancer does at any time: a catalog without them lacks no document;
+/// * what switches the balancer and sampling on and off: backups may do that themselves.
+const CHANGES_DEFINITIONS: &str = "what IN ('createCollection', 'dropCollection', 'renameCollection', 'shardCollection', 'collMod', \
+    'createIndex', 'dropIndex', 'createView', 'modifyView', 'dropView', 'enableSharding', 'movePrimary', 'dropDatabase', \
+    'addShard', 'removeShard', 'removeShard.lost', 'addShardToZone', 'removeShardFromZone', 'updateZoneKeyRange', \
+    'configureCollectionBalancing', 'grantAccess', 'revokeAccess', 'setSetting')";
 
 statements! {
     /// Inserts an entry; `details` is a JSON object.
@@ -9,10 +25,25 @@ statements! {
             [what, namespace, details.to_string()]
     }
 
-    /// Deletes at most `limit` entries older than `days` days, the oldest first; returns the number of deleted entries.
+    /// Deletes at most `limit` entries older than `days` days, the oldest first, but not the newest one that changes definitions; returns the
+    /// number of deleted entries.
     pub fn delete_old(days: i32, limit: i64) -> u64 {
-        run "DELETE FROM docshard_catalog.changelog WHERE id IN (SELECT id FROM docshard_catalog.changelog \
-               WHERE at < pg_catalog.now() - pg_catalog.make_interval(days => $1) ORDER BY id LIMIT $2)"
+        run format!(
+            "DELETE FROM docshard_catalog.changelog WHERE id IN (SELECT id FROM docshard_catalog.changelog \
+               WHERE at < pg_catalog.now() - pg_catalog.make_interval(days => $1) \
+                 AND id IS DISTINCT FROM (SELECT pg_catalog.max(id) FROM docshard_catalog.changelog WHERE {CHANGES_DEFINITIONS}) \
+               ORDER BY id LIMIT $2)"
+        )
+    }
+
+    /// The newest entry; 0 if there is none.
+    pub fn newest() -> i64 { run "SELECT coalesce(pg_catalog.max(id), 0) FROM docshard_catalog.changelog" }
+
+    /// The newest entry that changes definitions, if it is not older than `from`, else 0.
+    pub fn newest_definitions(from: i64) -> i64 {
+        run format!(
+            "SELECT coalesce(pg_catalog.max(id), 0) FROM docshard_catalog.changelog WHERE id >= $1 AND {CHANGES_DEFINITIONS}"
+        )
     }
 
     /// True if, at this version of the collection, ranges were given back to a shard that still had their documents.

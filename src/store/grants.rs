@@ -70,12 +70,13 @@ statements! {
     /// All grants of roles that still exist, by role and resource, in the active snapshot.
     pub fn read_all() -> Vec<Grant> { select_active "ORDER BY r.rolname, g.resource" }
 
-    /// Inserts a grant, or raises its level. The role's name is quoted, here and in the following functions.
-    pub fn insert_or_raise(role: &str, resource: &str, level: Level) {
+    /// Inserts a grant, or raises its level; false if there is one that includes it. The role's name is quoted, here and in the following
+    /// functions.
+    pub fn insert_or_raise(role: &str, resource: &str, level: Level) -> bool {
         run format!(
             "INSERT INTO docshard_catalog.grants AS g (role, resource, level) VALUES ({ROLE}, $2, $3) \
              ON CONFLICT (role, resource) DO UPDATE SET level = excluded.level \
-             WHERE g.level = 'read' OR excluded.level = 'own'"
+             WHERE g.level <> excluded.level AND (g.level = 'read' OR excluded.level = 'own')"
         ), [role, resource, level.name()]
     }
 
@@ -98,8 +99,8 @@ statements! {
         run format!("DELETE FROM docshard_catalog.grants WHERE role = {ROLE} AND resource = $2")
     }
 
-    /// Deletes all grants of a role.
-    pub fn delete_of_role(role: &str) { run format!("DELETE FROM docshard_catalog.grants WHERE role = {ROLE}") }
+    /// Deletes all grants of a role; false if there is none.
+    pub fn delete_of_role(role: &str) -> bool { run format!("DELETE FROM docshard_catalog.grants WHERE role = {ROLE}") }
 
     /// Deletes the grants of roles that do not exist any more.
     pub fn delete_of_dropped_roles() {

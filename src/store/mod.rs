@@ -55,7 +55,7 @@ pub fn leave_out_lost_numbers() -> Result<()> {
     // A catalog of a release before 0.4.0 has no timeline.
     let Some(known) = cluster::find_timeline()?.filter(|known| *known != timeline) else { return Ok(()) };
     let failovers = (timeline - known).clamp(1, 64);
-    for table in ["collections", "indexes", "migrations", "shards"] {
+    for table in ["collections", "indexes", "migrations", "shards", "changelog"] {
         leave_out_numbers(table, LOST_NUMBERS * failovers, LOST_NUMBERS)?;
     }
     cluster::set_timeline(timeline)

@@ -6,6 +6,10 @@
 //! the router is locked out: the keeper stores that, and keeps trying to log in, so that it notices when shards accept the login again. See
 //! `docshard_core::cluster::router_lock`.
 //!
+//! It also notes at each shard whose lock it holds which entry of the changelog is the newest that changes definitions. It does that instead of
+//! asking for the lock, in the first round after the change: the shard takes any statement as a sign of life. A shard that does
+//! not note it is asked again after [`REFUSED`].
+//!
 //! INVARIANT: a shard can delay the others only while a connection to it is opened ([`CONNECT_S`]), once in each round: answers
 //! are polled.
 
@@ -26,6 +30,7 @@ use docshard_core::error::sqlstate::class;
 use docshard_core::error::{Kind, ensure};
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::node::HoldRouterLock;
+use docshard_core::routing::protocol::shard_tables::{NoteDefinitions, ReadDefinitions};
 use pgrx::pg_sys::Oid;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use std::collections::BTreeMap;
@@ -42,6 +47,9 @@ const FIRST_ANSWER_MS: i64 = 3_000;
 
 /// The time after a failure until a shard is tried again.
 const PAUSE: Duration = Duration::from_secs(3);
+
+/// The time after which a shard that has not noted a change of definitions is asked again.
+const REFUSED: Duration = Duration::from_secs(60);
 
 /// The time without an answer after which the session is closed.
 const LOST: Duration = Duration::from_secs(10);
@@ -93,8 +101,11 @@ struct Kept {
     session: Option<Session>,
     /// The router's epoch when the session was opened.
     epoch: i64,
-    /// The time when the unanswered statement was sent.
-    asked: Option<Instant>,
+    /// The router's epoch at the shard.
+    epoch_there: i64,
+    /// The unanswered statement, and the time when it was sent.
+    asked: Option<(Question, Instant)>,
+    noted: Noted,
     /// After a failure, the time of the next attempt.
     due: Option<Instant>,
     logged: String,
@@ -107,6 +118,53 @@ struct Kept {
 }
 
 type Shards = BTreeMap<ShardId, Kept>;
+
+/// What a shard is asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Question {
+    /// to give or renew the lock
+    Lock,
+    /// which change of definitions is noted there
+    Read,
+    /// to note this one
+    Note(i64),
+}
+
+/// What a shard has noted about definitions.
+#[derive(Clone, Copy, Default)]
+enum Noted {
+    /// The session has not asked yet.
+    #[default]
+    Unknown,
+    /// The newest change, if there is one.
+    There(Option<i64>),
+    /// At this time it did not note a change: it has a release before 0.4.0, belongs to another router, or has answered with an error.
+    Refused(Instant),
+}
+
+/// The newest change of definitions, and the generation of the catalog in which it was read.
+#[derive(Default)]
+struct Definitions {
+    change: i64,
+    read_in: Option<u64>,
+}
+
+impl Definitions {
+    /// Reads the newest change, unless the catalog is unchanged.
+    fn update(&mut self) -> Result<()> {
+        // Taken before the changelog is read: a change that commits meanwhile begins a new generation.
+        let generation = Some(cache::generation()?);
+        if self.read_in != generation {
+            self.change = match store::changelog::newest_definitions(self.change)? {
+                // Somebody has deleted that entry.
+                0 => store::changelog::newest_definitions(0)?,
+                newest => newest,
+            };
+            self.read_in = generation;
+        }
+        Ok(())
+    }
+}
 
 /// The reason why a round is the last one.
 enum StopReason {
@@ -124,11 +182,11 @@ pub(super) fn run(database: Oid) {
     // A shard that answers slowly must not keep this process from renewing the locks at others.
     let _limit = hung::limit(STATEMENT);
     let (began, mut shards, mut is_free, mut logged) = (Instant::now(), Shards::new(), false, String::new());
-    let (mut are_left_out, mut lockout) = (false, (0, Lockout::default()));
+    let (mut are_left_out, mut lockout, mut definitions) = (false, (0, Lockout::default()), Definitions::default());
     while !process::is_being_dropped(database) {
         let rounded = if are_left_out { Ok(()) } else { transaction::run(store::leave_out_lost_numbers) };
         are_left_out = rounded.is_ok();
-        match rounded.and_then(|()| round(&mut shards, &mut lockout, began)) {
+        match rounded.and_then(|()| round(&mut shards, &mut lockout, &mut definitions, began)) {
             Ok(None) => {}
             Ok(Some(StopReason::Idle)) => return,
             Ok(Some(StopReason::Copy(reason, epoch))) => return become_copy(&reason, epoch),
@@ -193,7 +251,12 @@ fn hold(tag: Tag, is_held: bool, wanted: bool) -> bool {
     }
 }
 
-fn round(shards: &mut Shards, lockout: &mut (i64, Lockout), began: Instant) -> Result<Option<StopReason>> {
+fn round(
+    shards: &mut Shards,
+    lockout: &mut (i64, Lockout),
+    definitions: &mut Definitions,
+    began: Instant,
+) -> Result<Option<StopReason>> {
     let Some(router) = transaction::run(|| update(shards))? else { return Ok(Some(StopReason::Idle)) };
     if lockout.0 != router.epoch {
         // What shards refused before this database took the cluster over does not count.
@@ -203,8 +266,9 @@ fn round(shards: &mut Shards, lockout: &mut (i64, Lockout), began: Instant) -> R
     if let Some(end) = connect_one(shards, router) {
         return Ok(Some(end));
     }
+    transaction::run(|| definitions.update())?;
     let asked = Instant::now();
-    shards.values_mut().for_each(ask);
+    shards.values_mut().for_each(|kept| ask(kept, router, definitions.change));
     for (&shard, kept) in &mut *shards {
         let left = ANSWER_MS.saturating_sub(i64::try_from(asked.elapsed().as_millis()).unwrap_or(ANSWER_MS));
         let Some(answer) = answer_of(kept, left) else { continue };
@@ -258,10 +322,12 @@ fn connect_one(shards: &mut Shards, router: Coordinator) -> Option<StopReason> {
         Ok((_, epochs, holder)) if epochs.is_ahead() => {
             Some(StopReason::Copy(replaced(&kept.name, epochs, holder), router.epoch))
         }
-        Ok((session, ..)) => {
+        Ok((session, epochs, _)) => {
             kept.session = Some(session);
             kept.refusal = None;
             kept.epoch = router.epoch;
+            kept.epoch_there = epochs.known;
+            kept.noted = Noted::Unknown;
             kept.asked = None;
             kept.due = None;
             None
@@ -324,30 +390,69 @@ fn lose(kept: &mut Kept) -> LockAnswer {
     LockAnswer::Unreachable
 }
 
-/// Asks for the lock, unless an answer is still due. This also shows the shard that this router is alive.
-fn ask(kept: &mut Kept) {
+/// Asks for the lock, or notes definitions, unless an answer is still due. This also shows the shard that this router is alive.
+fn ask(kept: &mut Kept, router: Coordinator, definitions: i64) {
+    let question = question(kept, definitions);
     let (Some(session), None) = (&mut kept.session, kept.asked) else { return };
-    let silence = i64::try_from(patience().mul_f64(SILENCE).as_millis()).unwrap_or(i64::MAX);
-    if (HoldRouterLock { silence_ms: silence }.start(session)).is_ok() {
-        kept.asked = Some(Instant::now());
+    let (cluster_id, epoch) = (router.cluster, kept.epoch_there);
+    let started = match question {
+        Question::Lock => {
+            let silence = i64::try_from(patience().mul_f64(SILENCE).as_millis()).unwrap_or(i64::MAX);
+            HoldRouterLock { silence_ms: silence }.start(session)
+        }
+        Question::Read => ReadDefinitions {}.start(session),
+        Question::Note(definitions) => NoteDefinitions { definitions, cluster_id, epoch }.start(session),
+    };
+    if started.is_ok() {
+        kept.asked = Some((question, Instant::now()));
     } else {
         lose(kept);
     }
 }
 
-/// Waits up to `milliseconds` for the shard's answer. None if none has arrived and the shard still counts as reachable.
+/// The next question for a shard, if `definitions` is the newest change of definitions. Without the lock this may be a copy, which notes
+/// nothing.
+fn question(kept: &Kept, definitions: i64) -> Question {
+    match kept.noted {
+        _ if !kept.claim.is_held() => Question::Lock,
+        Noted::Unknown => Question::Read,
+        Noted::There(noted) if noted.unwrap_or(0) == definitions => Question::Lock,
+        Noted::There(_) => Question::Note(definitions),
+        Noted::Refused(at) if at.elapsed() < REFUSED => Question::Lock,
+        Noted::Refused(_) => Question::Read,
+    }
+}
+
+/// Waits up to `milliseconds` for the shard's answer. None if none has arrived and the shard still counts as reachable, or if the question was
+/// not about the lock.
 fn answer_of(kept: &mut Kept, milliseconds: i64) -> Option<LockAnswer> {
-    let (Some(session), Some(asked)) = (&mut kept.session, kept.asked) else {
+    let (Some(session), Some((question, asked))) = (&mut kept.session, kept.asked) else {
         return Some(LockAnswer::Unreachable);
     };
-    match transaction::guarded(|| {
-        session.poll_finish(milliseconds)?.map(|rows| HoldRouterLock::decode(&rows)).transpose()
-    }) {
-        Ok(Some(answer)) => {
+    let rows = match transaction::guarded(|| session.poll_finish(milliseconds)) {
+        Ok(Some(rows)) => rows,
+        Ok(None) if asked.elapsed() < LOST => return None,
+        Err(error) if question != Question::Lock && session.is_usable() => {
+            log_once(&mut kept.logged, &error.message);
             kept.asked = None;
-            Some(answer.map_or(LockAnswer::Held, |holder| LockAnswer::Taken(shortened(&holder))))
+            kept.noted = Noted::Refused(Instant::now());
+            return None;
         }
-        Ok(None) if asked.elapsed() < LOST => None,
-        Ok(None) | Err(_) => Some(lose(kept)),
+        Ok(None) | Err(_) => return Some(lose(kept)),
+    };
+    kept.asked = None;
+    let refused = Noted::Refused(Instant::now());
+    match question {
+        Question::Lock => {
+            let Ok(holder) = HoldRouterLock::decode(&rows) else { return Some(lose(kept)) };
+            return Some(holder.map_or(LockAnswer::Held, |holder| LockAnswer::Taken(shortened(&holder))));
+        }
+        Question::Read => {
+            let noted = ReadDefinitions::decode(&rows).unwrap_or_default().into_iter().find(|noted| noted.is_known);
+            kept.noted = noted.map_or(refused, |noted| Noted::There(noted.definitions));
+        }
+        Question::Note(_) if rows.is_empty() => kept.noted = refused,
+        Question::Note(definitions) => kept.noted = Noted::There(Some(definitions)),
     }
+    None
 }

@@ -88,7 +88,7 @@ pub fn last_number_that_counts(known: i64) -> i64 {
     known.saturating_add(FOLLOWED_NUMBERS)
 }
 
-/// The base of the numbers of moves that the router of an epoch begins.
+/// The base of the numbers of moves that the router of an epoch begins, and of entries of its changelog.
 #[must_use]
 pub fn first_move(epoch: i64) -> i64 {
     if epoch == FIRST_EPOCH { 0 } else { epoch << 32 }

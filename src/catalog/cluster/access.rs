@@ -21,6 +21,7 @@ use docshard_core::routing::protocol::access::{CreateRole, DropRole, SetAccess};
 use docshard_core::routing::protocol::{Call, Connection};
 use docshard_core::sql::param::Param;
 use docshard_core::sql::quote::quote_ident;
+use serde_json::{Map, Value as Json, json};
 use std::cell::Cell;
 use std::collections::BTreeSet;
 
@@ -94,13 +95,24 @@ pub fn grant(role: &str, granted: &Leveled<'_>) -> Result<()> {
     }
     spi::run_script(&format!("GRANT USAGE ON SCHEMA {SCHEMAS} TO {}", quote_ident(role)))?;
     store::grants::delete_of_dropped_roles()?;
+    let mut is_new = false;
     for (level, resources) in granted {
         for resource in resources {
             // A level includes the lower ones: an existing grant is never lowered.
-            store::grants::insert_or_raise(&quote_ident(role), resource, *level)?;
+            is_new |= store::grants::insert_or_raise(&quote_ident(role), resource, *level)?;
         }
     }
+    if is_new {
+        log("grantAccess", role, granted)?;
+    }
     apply(role)
+}
+
+/// Writes a line about a role's grants into the changelog.
+fn log(what: &str, role: &str, leveled: &Leveled<'_>) -> Result<()> {
+    let levels: Map<String, Json> =
+        leveled.iter().map(|(level, resources)| (level.name().to_owned(), json!(resources))).collect();
+    change::log(what, None, &json!({"role": role, "access": levels}))
 }
 
 /// Revokes grants, resource by resource; the next lower level stays. Without resources, revokes all grants.
@@ -115,9 +127,8 @@ pub fn revoke(role: &str, revoked: &Leveled<'_>) -> Result<()> {
         Error::new(Kind::PrivilegeNotFound, message)
             .with_hint("The view docshard.grants shows the grants. A grant of a database is revoked as a whole.")
     };
-    if revoked.iter().all(|(_, resources)| resources.is_empty()) {
-        store::grants::delete_of_role(&name)?;
-    }
+    let all = revoked.iter().all(|(_, resources)| resources.is_empty());
+    let mut is_changed = all && store::grants::delete_of_role(&name)?;
     // The highest level first, so that several levels of a resource can be revoked at once.
     for (level, resources) in revoked.iter().rev() {
         for resource in resources {
@@ -129,7 +140,11 @@ pub fn revoke(role: &str, revoked: &Leveled<'_>) -> Result<()> {
             if !found {
                 return Err(not_granted(resource, *level));
             }
+            is_changed = true;
         }
+    }
+    if is_changed {
+        log("revokeAccess", role, revoked)?;
     }
     apply(role)
 }

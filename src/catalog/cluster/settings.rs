@@ -6,6 +6,7 @@ use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::store::settings as store;
 use docshard_core::cluster::balancer::{Window, time_of_day};
 use docshard_core::error::{Kind, bail, error};
+use serde_json::json;
 
 /// A setting.
 #[derive(Debug)]
@@ -32,6 +33,9 @@ pub enum SettingKind {
     Choice(&'static [&'static str]),
 }
 
+/// The setting that switches the balancer on and off.
+pub const BALANCER: &str = "balancer_enabled";
+
 /// Every setting.
 pub const SETTINGS: &[Setting] = &[
     Setting {
@@ -41,7 +45,7 @@ pub const SETTINGS: &[Setting] = &[
         description: "chunks larger than this many MiB are split",
     },
     Setting {
-        name: "balancer_enabled",
+        name: BALANCER,
         default: "true",
         kind: SettingKind::Boolean,
         description: "the balancer may move chunks: start_balancer(), stop_balancer()",
@@ -195,11 +199,7 @@ pub fn active_window() -> Result<Option<Window>> {
 /// Errors: `InvalidOptions` for an unknown name or a value out of bounds.
 pub fn set(name: &str, value: Option<&str>) -> Result<()> {
     let setting = setting(name)?;
-    let Some(value) = value else {
-        store::delete(name)?;
-        change::announce();
-        return Ok(());
-    };
+    let Some(value) = value else { return changed(name, None, store::delete(name)?) };
     let good = match setting.kind {
         SettingKind::Integer(least, most) => value.parse().is_ok_and(|n: i64| (least..=most).contains(&n)),
         SettingKind::Boolean => matches!(value, "true" | "false"),
@@ -215,7 +215,14 @@ pub fn set(name: &str, value: Option<&str>) -> Result<()> {
         };
         bail!(Kind::InvalidOptions, "setting \"{name}\" takes {wanted}, not \"{value}\"");
     }
-    store::set(name, value)?;
+    changed(name, Some(value), store::set(name, value)?)
+}
+
+/// Logs the change of a setting, and announces it. The balancer's switch is not logged: see the [changelog](crate::store::changelog).
+fn changed(name: &str, value: Option<&str>, is_new: bool) -> Result<()> {
+    if is_new && name != BALANCER {
+        change::log("setSetting", None, &json!({"name": name, "value": value}))?;
+    }
     change::announce();
     Ok(())
 }

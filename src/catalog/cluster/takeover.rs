@@ -20,6 +20,10 @@
 //! transactions on the shards are left to the administrator, and new numbers are higher than all that the other router has assigned.
 //! If shards have newer metadata than this catalog, the take-over is refused, unless it is forced. Then the shards' version checks
 //! refuse statements on what is newer, until the shard is accepted.
+//!
+//! What the other router has changed in its own database alone shows no difference at shards. So its keeper notes there the newest entry of its
+//! changelog that changes definitions. A catalog whose changelog ends before that entry lacks this change. The entries of a router that has taken
+//! over are numbered from its epoch on, so that none has a number that another router has given.
 
 use super::{holder, identity};
 use crate::catalog::cluster::identity::check_router;
@@ -43,7 +47,7 @@ use docshard_core::error::{Kind, bail, error};
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::node::{ReadPrepared, SayHello};
 use docshard_core::routing::protocol::shard_tables::{
-    FoundRelation, LastNumbers, NodeRow, RaiseEpoch, ReadLastNumbers, ReadNode, ReadRelations,
+    FoundRelation, LastNumbers, NodeRow, RaiseEpoch, ReadDefinitions, ReadLastNumbers, ReadNode, ReadRelations,
 };
 use docshard_core::sql::param::Param;
 use pgrx::pg_sys::Oid;
@@ -111,6 +115,8 @@ struct Reached {
     /// the highest numbers of a collection and of an index there that are plausible
     numbers: [i64; 2],
     found: Vec<FoundRelation>,
+    /// the newest entry of the changelog that changes definitions, as a router has noted it there
+    definitions: Option<i64>,
     /// describes the session of another router that holds the shard's lock
     holder: Option<String>,
 }
@@ -166,6 +172,7 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
         store::skip_numbers(table, taken.iter().map(|one| one.numbers[of]).max().unwrap_or(0))?;
     }
     store::number_moves_from(take_over::first_move(epoch))?;
+    store::skip_numbers("changelog", take_over::first_move(epoch))?;
     let local_address = readdress_local(taken.iter_mut().map(|one| &mut one.session))?;
     identity::become_router(epoch)?;
     let late: Vec<&str> = unreachable.iter().map(|(shard, ..)| shard.as_str()).collect();
@@ -263,6 +270,7 @@ const SHOWN: usize = 5;
 /// Errors: `IllegalOperation` if there is anything, unless `force`.
 fn newer(reached: &[Reached], force: bool) -> Result<Vec<(String, String)>> {
     let known = Known::read()?;
+    let last = store::changelog::newest()?;
     let (mut all, mut shown, mut at) = (Vec::new(), Vec::new(), None);
     for one in reached {
         let counter = store::contacts::position(one.shard.id)?.map(|position| position.counter);
@@ -272,6 +280,14 @@ fn newer(reached: &[Reached], force: bool) -> Result<Vec<(String, String)>> {
         if one.epochs.is_far_ahead() {
             newer
                 .insert(0, format!("its router has the epoch {}, far ahead of {}", one.epochs.found, one.epochs.known));
+        }
+        if let Some(noted) = one.definitions.filter(|noted| *noted > last) {
+            newer.insert(
+                0,
+                format!(
+                    "its router has changed definitions at entry {noted} of the changelog, which ends with {last} here"
+                ),
+            );
         }
         let (Some(_), name) = (newer.first(), &one.shard.name) else { continue };
         let more = newer.len().saturating_sub(SHOWN);
@@ -337,6 +353,8 @@ fn reach(shard: &Rc<Shard>, mut session: Session, refuses_router: Option<Oid>, c
     let NodeRow { epoch, counter, .. } = node_at(&mut session, &shard.name, cluster)?;
     let epochs = report_of(shard.id, &shard.name, epoch)?;
     check_counter(&shard.name, counter)?;
+    let definitions =
+        session.call_within(&ReadDefinitions {}, ANSWER_MS)?.into_iter().find_map(|noted| noted.definitions);
     let found = session.call_within(&ReadRelations {}, READ_MS)?;
     let holder = holder::other_at(&mut session, shard.id)?;
     let last = ReadLastNumbers {
@@ -345,7 +363,17 @@ fn reach(shard: &Rc<Shard>, mut session: Session, refuses_router: Option<Oid>, c
     };
     let LastNumbers { collection, index } = session.call_within(&last, READ_MS)?;
     let numbers = [collection, index];
-    Ok(Reached { shard: Rc::clone(shard), session, refuses_router, epochs, counter, numbers, found, holder })
+    Ok(Reached {
+        shard: Rc::clone(shard),
+        session,
+        refuses_router,
+        epochs,
+        counter,
+        numbers,
+        found,
+        definitions,
+        holder,
+    })
 }
 
 fn check_counter(shard: &str, counter: i64) -> Result<()> {

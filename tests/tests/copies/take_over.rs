@@ -1,8 +1,10 @@
 //! Copies that take the cluster over: which ones may, and what the new router knows.
 
-use super::{PATIENCE, cluster, count, impatient, refused};
-use docshard_tests::{DiskClone, Fault, Node, wait_until};
+use super::{PATIENCE, client, cluster, count, impatient, refused, restore};
+use docshard_tests::{Cluster, DiskClone, Fault, Node, wait_until};
+use postgres::Client;
 use serde_json::Value;
+use std::time::Duration;
 
 #[test]
 fn an_older_catalog_takes_the_cluster_over_only_if_it_is_forced() {
@@ -159,4 +161,146 @@ fn two_routers_never_have_one_epoch() {
     let insert = "SELECT docshard.insert_many('test.things', ARRAY['{\"k\": 150}', '{\"k\": 250}']::jsonb[])";
     assert_eq!(refused(&mut first.0.client(), insert).0, "25006");
     last.0.client().batch_execute(insert).expect("a write at both shards");
+}
+
+/// The changes of definitions in the router's changelog that shards have noted.
+fn noted(cluster: &Cluster) -> Vec<Option<i64>> {
+    cluster.shards.iter().map(|shard| shard.value("SELECT definitions FROM docshard_data.node")).collect()
+}
+
+/// Runs a statement at the router that changes a definition, and waits until all shards have noted the change.
+fn change(cluster: &Cluster, sql: &str) {
+    let before = noted(cluster);
+    cluster.router.psql(sql);
+    wait_until(&format!("shards have noted: {sql}"), PATIENCE, || {
+        noted(cluster).iter().zip(&before).all(|(now, before)| now > before)
+    });
+}
+
+fn take_over(copy: &mut Client, options: &str) -> Result<Value, postgres::Error> {
+    let taken = copy.query_one(&format!("SELECT to_jsonb(docshard.take_over_cluster('{options}'))"), &[])?;
+    Ok(taken.get(0))
+}
+
+/// What a router changes in its own database alone.
+#[test]
+fn a_catalog_without_a_change_of_the_routers_own_database_does_not_take_over() {
+    let cluster = cluster();
+    cluster.router.psql("SELECT docshard.enable_sharding('own', 'local')");
+    cluster.router.psql("SELECT docshard.create_collection('own.first')");
+    change(&cluster, "CREATE ROLE clerk; SELECT docshard.create_collection('own.second')");
+    for (number, sql) in [
+        "SELECT docshard.insert_one('own.new', '{\"_id\": 1}')",
+        "SELECT docshard.create_collection('own.seen', '{\"viewOn\": \"first\", \"pipeline\": []}')",
+        "SELECT docshard.create_index('own.first', '{\"n\": 1}')",
+        "SELECT docshard.modify_collection('own.first', '{\"index\": {\"name\": \"n_1\", \"hidden\": true}}')",
+        "SELECT docshard.drop_collection('own.second')",
+        "SELECT docshard.grant_access('clerk', '{\"read\": [\"own\"]}')",
+        "SELECT docshard.revoke_access('clerk')",
+        "SELECT docshard.set_setting('chunk_size_mb', '64')",
+        "SELECT docshard.set_setting('chunk_size_mb', NULL)",
+        "SELECT docshard.add_shard_to_zone('local', 'near')",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let database = format!("copy{number}");
+        restore(&cluster, &database);
+        change(&cluster, sql);
+        let mut copy = client(&cluster.router, &database);
+        let (state, message) = refused(&mut copy, "SELECT docshard.take_over_cluster()");
+        assert_eq!(state, "55000", "{sql}: {message}");
+        for shown in ["another router has changed the cluster since", "shard \"shard0\" (", "shard \"shard1\" ("] {
+            assert!(message.contains(shown), "{sql}: {message}");
+        }
+        assert!(message.contains("its router has changed definitions at entry "), "{sql}: {message}");
+    }
+    assert_eq!(cluster.router.psql("SELECT docshard.find_one('own.new', '{}')").trim(), "{\"_id\": 1}");
+}
+
+#[test]
+fn a_catalog_that_lacks_no_change_takes_over() {
+    let cluster = cluster();
+    cluster.router.psql("SELECT docshard.enable_sharding('own', 'local')");
+    change(&cluster, "SELECT docshard.create_collection('own.last')");
+    // The last change stays in the changelog, and in its dump, after all older entries.
+    cluster.router.psql("UPDATE docshard_catalog.changelog SET at = at - interval '10 days'");
+    change(&cluster, "SELECT docshard.set_setting('changelog_days', '1')");
+    cluster.router.psql("UPDATE docshard_catalog.changelog SET at = at - interval '10 days'");
+    // The worker looks at them when the setting has changed. A repetition changes nothing.
+    let entries = || cluster.router.value::<i64>("SELECT count(*) FROM docshard_catalog.changelog");
+    change(&cluster, "SELECT docshard.set_setting('changelog_days', '2')");
+    cluster.router.psql("UPDATE docshard_catalog.changelog SET at = at - interval '10 days'");
+    wait_until("old entries are deleted", PATIENCE, || {
+        cluster.router.psql("SELECT docshard.set_setting('changelog_days', '2')");
+        entries() == 1
+    });
+    let before = noted(&cluster);
+    restore(&cluster, "equal");
+    // What is no definition, what is rolled back, and what was so already.
+    cluster.router.psql("BEGIN; SELECT docshard.create_collection('own.undone'); ROLLBACK");
+    cluster.router.psql("SELECT docshard.stop_balancer()");
+    cluster.router.psql("SELECT docshard.split_at('test.things', '{\"k\": 50}')");
+    cluster.router.psql("SELECT docshard.set_setting('changelog_days', '2')");
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(noted(&cluster), before);
+    let mut copy = client(&cluster.router, "equal");
+    let taken = take_over(&mut copy, "{}").expect("nothing is missing");
+    assert_eq!(taken.get("newerAtShards"), None, "{taken}");
+    assert_eq!(count(&mut copy, "{}"), 30);
+}
+
+#[test]
+fn a_forced_take_over_of_an_older_catalog_can_be_repeated() {
+    let cluster = cluster();
+    cluster.router.psql("SELECT docshard.enable_sharding('own', 'local')");
+    change(&cluster, "SELECT docshard.create_collection('own.first')");
+    restore(&cluster, "older");
+    change(&cluster, "SELECT docshard.create_collection('own.second')");
+    let mut copy = client(&cluster.router, "older");
+    let (state, message) = refused(&mut copy, "SELECT docshard.take_over_cluster()");
+    assert_eq!(state, "55000", "{message}");
+    let taken = take_over(&mut copy, "{\"force\": true}").expect("it is forced");
+    let newer = taken["newerAtShards"].to_string();
+    assert!(newer.contains("its router has changed definitions at entry "), "{taken}");
+    // At once, and when the shards have noted what this catalog has.
+    let last: i64 = copy
+        .query_one("SELECT max(id) FROM docshard_catalog.changelog WHERE what = 'createCollection'", &[])
+        .expect("a number")
+        .get(0);
+    for noted_first in [false, true] {
+        if noted_first {
+            wait_until("shards have noted it", PATIENCE, || noted(&cluster).iter().all(|noted| *noted == Some(last)));
+        }
+        let taken = take_over(&mut copy, "{}").expect("it is the router");
+        assert_eq!(taken.get("newerAtShards"), None, "{taken}");
+    }
+    // The former router lacks nothing until this one has changed a definition.
+    copy.batch_execute("SELECT docshard.create_collection('own.third')").expect("a change by the new router");
+    wait_until("shards have noted it", PATIENCE, || noted(&cluster).iter().all(|noted| *noted > Some(last)));
+    let (state, message) = refused(&mut cluster.router.client(), "SELECT docshard.take_over_cluster()");
+    assert_eq!(state, "55000", "{message}");
+}
+
+/// As of a release before 0.4.0, which has no place for it.
+#[test]
+fn a_shard_that_cannot_note_a_change_is_kept_nevertheless() {
+    let cluster = impatient();
+    cluster.shards[0].psql(
+        "SET session_replication_role = replica; ALTER EVENT TRIGGER docshard_check_changes DISABLE;
+         ALTER TABLE docshard_data.node DROP COLUMN definitions",
+    );
+    cluster.router.psql("SELECT docshard.enable_sharding('own', 'local')");
+    cluster.router.psql("SELECT docshard.create_collection('own.first')");
+    restore(&cluster, "equal");
+    cluster.router.psql("SELECT docshard.create_collection('own.second')");
+    wait_until("the other shard has noted it", PATIENCE, || {
+        cluster.shards[1].value::<Option<i64>>("SELECT definitions FROM docshard_data.node")
+            == Some(cluster.router.value("SELECT max(id) FROM docshard_catalog.changelog"))
+    });
+    assert_eq!(cluster.lock_holders(), [Some(true), Some(true)]);
+    cluster.router.psql("SELECT docshard.move_chunk('test.things', '{\"k\": 100}', 'shard1')");
+    let mut copy = client(&cluster.router, "equal");
+    let (_, message) = refused(&mut copy, "SELECT docshard.take_over_cluster()");
+    assert!(message.contains("shard \"shard1\" (") && message.contains("changed definitions at entry "), "{message}");
 }

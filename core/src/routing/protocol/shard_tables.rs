@@ -2,7 +2,8 @@
 //! node runs. The shard itself runs some of them, too (`shard::here`); its other statements on these tables are in `src/shard/`.
 //!
 //! These are statements and not functions because nodes of all versions have the tables: see sql/catalog.sql. INVARIANT: each names
-//! only columns that the tables have in every version that works with this one.
+//! only columns that the tables have in every version that works with this one. The exception is [`NoteDefinitions`], which is run only where
+//! [`ReadDefinitions`] has found the column.
 
 use super::answer::NoRows;
 use super::call::Call;
@@ -15,6 +16,13 @@ use serde_json::Value as Json;
 rows! {
     /// The row of `node`, which a database has while it is a shard of another database's cluster.
     NodeRow { cluster_id: i64, shard: String, epoch: i64, counter: i64 }
+
+    /// The newest change of definitions that a router has noted at the shard.
+    NotedDefinitions {
+        definitions: Option<i64>,
+        /// false at a shard of a release before 0.4.0, which has no such column
+        is_known: bool,
+    }
 
     /// A row of `placement`: a collection's version at the shard.
     PlacementRow { collection_id: i32, token: i64, version: i64 }
@@ -133,6 +141,20 @@ shard_statements! {
     /// Assigns the shard to a router; no row if it belongs to this one already, or to a later one.
     RaiseEpoch<'a> { epoch: i64, cluster_id: i64, router: &'a str } -> Vec<i32> {
         "UPDATE docshard_data.node SET epoch = $1, router = $3 WHERE cluster_id = $2 AND epoch < $1 RETURNING 1"
+    }
+
+    /// What a router has noted about its definitions, if the database is a shard.
+    ReadDefinitions {} -> Vec<NotedDefinitions> {
+        "SELECT (pg_catalog.to_jsonb(n) ->> 'definitions')::pg_catalog.int8 AS definitions, \
+           pg_catalog.jsonb_exists(pg_catalog.to_jsonb(n), 'definitions') AS is_known FROM docshard_data.node n"
+    }
+
+    /// Notes the newest change of definitions; no row if the shard's epoch is not this router's. Does not wait for standbys: a standby that is
+    /// promoted without the note gets it again.
+    NoteDefinitions { definitions: i64, cluster_id: i64, epoch: i64 } -> Vec<i32> {
+        "UPDATE docshard_data.node SET definitions = $1 \
+         FROM (SELECT pg_catalog.set_config('synchronous_commit', 'local', true)) AS s \
+         WHERE cluster_id = $2 AND epoch = $3 RETURNING 1"
     }
 
     /// The servers over which the shard reaches other shards.
