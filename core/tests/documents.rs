@@ -319,19 +319,48 @@ fn a_corpus_of_malformed_values_is_refused() {
 }
 
 #[test]
-fn names_that_start_with_a_dollar_are_refused() {
+fn names_that_start_with_a_dollar_are_stored() {
     for sent in [
+        json!({"a.b": 1, "": 2, "a$": 3}),
         json!({"$a": 1}),
+        json!({"$": {"$$": 1}}),
         json!({"a": {"$b": 1}}),
-        json!({"a": [{"b": 1, "$c": 1}]}),
-        json!({"$oid": "0123456789abcdef01234567"}),
+        json!({"a": [{"b": 1, "$c": {"$oid": "0123456789abcdef01234567"}}]}),
         json!({"$ref": "c", "$id": 1}),
         json!({"a": {"$ref": "c", "$id": 1, "$x": 1}}),
         json!({"a": {"$id": 1}}),
+        json!({"a": {"$set": {"$scope": {}}, "$options": "i", "$type": "00", "$uid": 1}}),
+        json!({"_id": {"a": {"$b": 1}}, "b": {"_id": {"$b": 1}}}),
+        json!({"_id": {"$ref": "c", "$id": 1, "$db": "d", "x": 2}}),
     ] {
-        assert_eq!(inserted(&sent).unwrap_err().kind, Kind::DollarPrefixedFieldName, "{sent}");
+        let mut wanted = sent.clone();
+        if wanted.get("_id").is_none() {
+            wanted["_id"] = json!({"$oid": "070707070707070707070707"});
+        }
+        assert_eq!(inserted(&sent).unwrap(), wanted, "{sent}");
     }
-    assert!(inserted(&json!({"a.b": 1, "": 2, "a$": 3})).is_ok());
+    // Values inside are converted, as elsewhere.
+    let stored = inserted(&json!({"_id": 1, "$a": {"$b": {"$numberInt": "5"}}})).unwrap();
+    assert_eq!(stored, json!({"_id": 1, "$a": {"$b": 5}}));
+}
+
+#[test]
+fn reserved_names_and_names_in_ids_are_refused() {
+    for (sent, name) in [
+        (json!({"$oid": "0123456789abcdef01234567"}), "$oid"),
+        (json!({"$date": 1, "a": 1}), "$date"),
+        (json!({"$regex": "a"}), "$regex"),
+        (json!({"a": {"$regex": 1}}), "$regex"),
+        (json!({"a": {"$code": "x", "$scope": {"$minKey": 1}}}), "$minKey"),
+        (json!({"_id": {"$b": 1}}), "$b"),
+        (json!({"_id": {"a": 1, "$b": 1}}), "$b"),
+        (json!({"_id": {"$id": 1}}), "$id"),
+        (json!({"_id": {"$ref": "c", "$id": 1, "$x": 1}}), "$x"),
+    ] {
+        let error = inserted(&sent).unwrap_err();
+        assert_eq!(error.kind, Kind::DollarPrefixedFieldName, "{sent}");
+        assert!(error.message.contains(name) || sent["_id"]["$ref"].is_string(), "{sent}: {}", error.message);
+    }
 }
 
 #[test]

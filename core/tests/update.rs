@@ -71,6 +71,73 @@ fn set() {
     ]);
 }
 
+/// In an existing document only a pipeline sets a field at the root whose name starts with `$`; such names are allowed inside.
+#[test]
+fn names_that_start_with_a_dollar() {
+    let before = json!({"_id": 1, "$a": {"b": 1, "c": [1, 2]}, "$l": [1, 2]});
+    let after = |path: &str, value: Json| {
+        let mut after = before.clone();
+        *after.pointer_mut(path).unwrap() = value;
+        Some(after)
+    };
+    check(vec![
+        (json!({"$set": {"a.$b": 2}}), json!({"_id": 1}), Some(json!({"_id": 1, "a": {"$b": 2}}))),
+        (json!({"$set": {"a.$[b": 2}}), json!({"_id": 1}), Some(json!({"_id": 1, "a": {"$[b": 2}}))),
+        (
+            json!({"$set": {"a": {"$b": [{"$c": 1}]}}}),
+            json!({"_id": 1}),
+            Some(json!({"_id": 1, "a": {"$b": [{"$c": 1}]}})),
+        ),
+        (json!({"$push": {"a": {"$b": 1}}}), json!({"_id": 1}), Some(json!({"_id": 1, "a": [{"$b": 1}]}))),
+        (json!({"$rename": {"b": "a.$b"}}), json!({"_id": 1, "b": 2}), Some(json!({"_id": 1, "a": {"$b": 2}}))),
+        (json!({"a": {"$b": 1}}), json!({"_id": 1}), Some(json!({"_id": 1, "a": {"$b": 1}}))),
+        (json!({"$set": {"$a.b": 2}}), before.clone(), after("/$a/b", json!(2))),
+        (json!({"$inc": {"$a.c.0": 2}}), before.clone(), after("/$a/c", json!([3, 2]))),
+        (json!({"$pull": {"$l": 1}}), before.clone(), after("/$l", json!([2]))),
+        (json!({"$pop": {"$l": 1}}), before.clone(), after("/$l", json!([1]))),
+        (json!({"$unset": {"$a": 1, "$l": 1, "$x": 1}}), before.clone(), Some(json!({"_id": 1}))),
+        (json!({"$rename": {"$l": "l"}, "$unset": {"$a": 1}}), before.clone(), Some(json!({"_id": 1, "l": [1, 2]}))),
+        (json!({"$setOnInsert": {"$x": 1}}), before.clone(), None),
+        (json!({"$set": {"$l": [1, 2]}}), before.clone(), None),
+    ]);
+    for update in [
+        json!({"$set": {"$x": 1}}),
+        json!({"$set": {"$l": 1}}),
+        json!({"$set": {"$ref": "c", "$id": 1}}),
+        json!({"$inc": {"$x": 1}}),
+        json!({"$push": {"$l": 1}}),
+        json!({"$rename": {"$a": "$b"}}),
+        json!({"$set": {"$x.y": 1}}),
+        json!({"_id": 1, "$a": 1}),
+    ] {
+        let error = apply(&update, &before, &[]).expect_err(&update.to_string());
+        assert_eq!(error.kind, Kind::DollarPrefixedFieldName, "{update}");
+    }
+    for (update, filter, expected) in [
+        (json!({"$set": {"$x": 1}}), json!({"_id": 1}), json!({"_id": 1, "$x": 1})),
+        (json!({"$setOnInsert": {"$x.y": 1}}), json!({"_id": 1}), json!({"_id": 1, "$x": {"y": 1}})),
+        (json!({"$inc": {"n": 1}}), json!({"_id": 1, "a": {"$eq": {"$b": 1}}}), {
+            json!({"_id": 1, "a": {"$b": 1}, "n": 1})
+        }),
+    ] {
+        let filter = Filter::parse(&filter).unwrap();
+        assert_eq!(read(&Update::parse(&update).unwrap().upsert(&filter).unwrap()), expected, "{update}");
+    }
+    let replacement = Update::parse_replacement(&json!({"a": 1, "$b": 1})).unwrap();
+    let inserted = replacement.upsert(&Filter::parse(&json!({"_id": 1})).unwrap()).unwrap();
+    assert_eq!(read(&inserted), json!({"_id": 1, "a": 1, "$b": 1}));
+    let pipeline = |stages: Json| {
+        let update = Update::parse(&stages)?;
+        Ok::<_, docshard_core::error::Error>(read(&update.apply(document(&bytes(&before)), &[])?.unwrap()))
+    };
+    let replaced = pipeline(json!([{"$replaceWith": {"$literal": {"_id": 1, "$x": {"$y": 1}}}}]));
+    assert_eq!(replaced.unwrap(), json!({"_id": 1, "$x": {"$y": 1}}));
+    let set = json!({"$setField": {"field": {"$literal": "$a"}, "input": "$$ROOT", "value": 7}});
+    assert_eq!(pipeline(json!([{"$replaceWith": set}])).unwrap()["$a"], json!(7));
+    let error = pipeline(json!([{"$replaceWith": {"$literal": {"_id": {"$x": 1}}}}])).unwrap_err();
+    assert_eq!(error.kind, Kind::ImmutableField);
+}
+
 #[test]
 fn nothing_changes() {
     check(vec![
@@ -149,7 +216,8 @@ fn replacement() {
     ]);
     check_refusals(vec![
         (json!({"_id": 2}), json!({"_id": 1}), Kind::ImmutableField, "altered to _id: 2"),
-        (json!({"a": {"$b": 1}}), json!({}), Kind::DollarPrefixedFieldName, "'$b'"),
+        (json!({"a": {"$regex": 1}}), json!({}), Kind::DollarPrefixedFieldName, "'$regex'"),
+        (json!({"a": 1, "$b": 1}), json!({}), Kind::DollarPrefixedFieldName, "'$b'"),
         (json!([]), json!({}), Kind::FailedToParse, "must be an object"),
     ]);
     let error = Update::parse_replacement(&json!({"$set": {"a": 1}})).unwrap_err();
@@ -207,7 +275,10 @@ fn paths_that_lead_nowhere() {
         (set(&["a"; 101].join(".")), json!({}), Kind::DocumentTooDeep, "deeper than 100"),
         (json!({"$set": {"a": "\u{0}"}}), json!({}), Kind::BadValue, ""),
         (json!({"$set": {"a\u{0}": 1}}), json!({}), Kind::BadValue, ""),
-        (json!({"$set": {"a": {"b": [{"$c": 1}]}}}), json!({}), Kind::DollarPrefixedFieldName, "'$c'"),
+        (set("a.$date"), json!({}), Kind::DollarPrefixedFieldName, "'$date'"),
+        (set("a.$regex.b"), json!({}), Kind::DollarPrefixedFieldName, "'$regex'"),
+        (json!({"$rename": {"b": "a.$oid"}}), json!({"b": 1}), Kind::DollarPrefixedFieldName, "'$oid'"),
+        (json!({"$set": {"a": {"b": [{"$regex": {}}]}}}), json!({}), Kind::DollarPrefixedFieldName, "'$regex'"),
     ]);
     // A modifier without an effect does not create its path, so an impossible path is no error.
     check(vec![(json!({"$setOnInsert": {"a.b": 1}}), json!({"a": 1}), None)]);

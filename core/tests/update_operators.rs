@@ -358,8 +358,12 @@ fn push() {
         (push(json!({"$each": [], "$sort": {}})), json!({}), Kind::BadValue, "The $sort pattern is empty"),
         (push(json!({"$each": [], "$sort": {"a..b": 1}})), json!({}), Kind::BadValue, "has an empty part: a..b"),
         (push(json!({"$each": [], "$sort": "a"})), json!({}), Kind::BadValue, "The $sort is invalid"),
-        (push(json!({"$position": 1})), json!({}), Kind::DollarPrefixedFieldName, "$position"),
-        (push(json!({"$each": [{"$x": 1}]})), json!({}), Kind::DollarPrefixedFieldName, "$x"),
+        (push(json!({"$each": [{"$regex": 1}]})), json!({}), Kind::DollarPrefixedFieldName, "$regex"),
+    ]);
+    // Without `$each` the argument is an element.
+    check(vec![
+        (push(json!({"$position": 1})), json!({}), Some(json!({"a": [{"$position": 1}]}))),
+        (push(json!({"$each": [{"$x": 1}]})), json!({}), Some(json!({"a": [{"$x": 1}]}))),
     ]);
 }
 
@@ -375,6 +379,7 @@ fn add_to_set() {
         (add(json!({"$each": [1, 1]})), json!({}), Some(json!({"a": [1]}))),
         (add(json!({"$each": []})), json!({}), Some(json!({"a": []}))),
         (add(json!({"$each": []})), json!({"a": [1, 1]}), None),
+        (add(json!({"x": 1, "$each": [2]})), json!({}), Some(json!({"a": [{"x": 1, "$each": [2]}]}))),
     ]);
     check_refusals(vec![
         (
@@ -390,7 +395,6 @@ fn add_to_set() {
             "The argument to $each in $addToSet must be an array but it was of type: int",
         ),
         (add(json!({"$each": [], "x": 1})), json!({}), Kind::BadValue, "Found unexpected fields after $each"),
-        (add(json!({"x": 1, "$each": [2]})), json!({}), Kind::DollarPrefixedFieldName, "$each"),
     ]);
 }
 

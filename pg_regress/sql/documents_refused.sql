@@ -11,11 +11,14 @@ SELECT docshard.insert_one('ref.c', '{"_id": {"$regularExpression": {"pattern": 
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.insert_one('ref.c', '{"_id": {"$undefined": true}}');
 \echo :LAST_ERROR_SQLSTATE
-SELECT docshard.insert_one('ref.c', '{"$a": 1}');
+SELECT docshard.insert_one('ref.c', '{"_id": {"$a": 1}}');
 \echo :LAST_ERROR_SQLSTATE
-SELECT docshard.insert_one('ref.c', '{"a": {"b": {"$c": 1}}}');
+-- An object with the name of a type of Extended JSON would be a value of that type.
+SELECT docshard.insert_one('ref.c', '{"$date": 1}');
 \echo :LAST_ERROR_SQLSTATE
-SELECT docshard.insert_many('ref.c', ARRAY['{"_id": 1}', '{"_id": 2, "$a": 1}']::jsonb[]);
+SELECT docshard.insert_one('ref.c', '{"a": {"b": {"$regex": 1}}}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.insert_many('ref.c', ARRAY['{"_id": 1}', '{"_id": 2, "$oid": 1}']::jsonb[]);
 \echo :LAST_ERROR_SQLSTATE
 -- jsonb cannot contain a zero byte.
 SELECT docshard.insert_one('ref.c', '{"a": "\u0000"}');
@@ -40,5 +43,6 @@ SELECT '{"a": 1}'::docshard.document;
 SELECT '[1]'::docshard.document;
 \echo :LAST_ERROR_SQLSTATE
 SELECT '{"$a": 1}'::docshard.document;
+SELECT '{"$oid": 1}'::docshard.document;
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.drop_database('ref');

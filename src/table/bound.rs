@@ -286,8 +286,9 @@ pub fn member(path: &str, is_negated: bool, items: &[Option<SqlValue>], matching
             Always => return Always,
             Never => {}
             Bound::Filter(filter) => match filter.get(path).and_then(|condition| condition.get("$eq")) {
-                Some(value) => equal.push(value.clone()),
-                None => others.push(Bound::Filter(filter)),
+                // In `$in`, names that start with `$` would be operators.
+                Some(value) if ext_json::document(value).is_none() => equal.push(value.clone()),
+                _ => others.push(Bound::Filter(filter)),
             },
         }
     }

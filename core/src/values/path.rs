@@ -219,7 +219,7 @@ pub(crate) fn check_field_path(path: &str) -> Result<()> {
     Ok(())
 }
 
-/// True for the names of a DBRef, the only ones in a document that start with `$`.
+/// True for the names of a DBRef, the only ones that start with `$` and may be in a path of a projection, a sort or an expression.
 pub(crate) fn is_reference(name: &str) -> bool {
     matches!(name, "$ref" | "$id" | "$db")
 }

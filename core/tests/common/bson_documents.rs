@@ -41,9 +41,27 @@ fn decimal() -> impl Strategy<Value = Bson> {
 
 /// Random documents.
 pub fn documents() -> impl Strategy<Value = Document> {
-    let name = || "[a-zé.]{0,6}";
+    documents_of("[a-zé.]{0,6}".boxed())
+}
+
+/// Random documents with names that start with `$`. Some of the names are those of Extended JSON.
+pub fn documents_with_dollars() -> impl Strategy<Value = Document> {
+    const PARTS: &[&str] =
+        &["$options", "$scope", "$type", "$ref", "$id", "$db", "$set", "$eq", "$", "$$", "$a.b", "base64"];
+    const RESERVED: &[&str] = &["$date", "$oid", "$regex", "$code", "$binary", "$numberLong", "$minKey", "$dbPointer"];
+    let name = prop_oneof![
+        20 => "[a-zé.]{1,6}",
+        20 => "[$][a-zé.]{0,6}",
+        10 => prop::sample::select(PARTS).prop_map(str::to_owned),
+        1 => prop::sample::select(RESERVED).prop_map(str::to_owned),
+    ];
+    documents_of(name.boxed())
+}
+
+fn documents_of(name: BoxedStrategy<String>) -> impl Strategy<Value = Document> {
+    let inner_name = name.clone();
     let value = scalar().prop_recursive(5, 40, 6, move |inner| {
-        let fields = prop::collection::vec((name(), inner.clone()), 0..6);
+        let fields = prop::collection::vec((inner_name.clone(), inner.clone()), 0..6);
         prop_oneof![
             prop::collection::vec(inner, 0..6).prop_map(Bson::Array),
             fields.clone().prop_map(|fields| Bson::Document(fields.into_iter().collect())),
@@ -53,5 +71,5 @@ pub fn documents() -> impl Strategy<Value = Document> {
             }),
         ]
     });
-    prop::collection::vec((name(), value), 0..6).prop_map(|fields| fields.into_iter().collect())
+    prop::collection::vec((name, value), 0..6).prop_map(|fields| fields.into_iter().collect())
 }

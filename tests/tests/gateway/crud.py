@@ -74,6 +74,39 @@ def values():
     assert all(type(found[name]) is type(value) for name, value in values.items() if name != "long")
 
 
+def dollar_names():
+    """Names that start with `$` or have a dot come back; what would be a value of Extended JSON is refused."""
+    names = db.names
+    for document in (
+        {"_id": 1, "$a": 1, "zz": {"$b": {"x.y": 1, "$set": [{"$inc": 1}]}, "a.b": 2}, "$": {"$id": 1}},
+        {"_id": 2, "link": bson.DBRef("c", bson.ObjectId(), "d"), "$ref": "c", "l": [{"$options": "i"}]},
+        {"_id": 3, "v": {"xyz": 1, "$b": 2}},
+    ):
+        names.insert_one(document)
+        assert names.find_one({"_id": document["_id"]}) == document
+        assert list(names.find_one({"_id": document["_id"]})) == list(document)
+    for value in ({"$oid": "0123456789abcdef01234567"}, {"$date": 1}, {"$regex": "a"}, {"$numberLong": "5", "a": 1}):
+        assert failure(lambda: names.insert_one({"_id": 9, "v": value}))[0] in (9, 52)
+        assert failure(lambda: names.insert_one({"_id": 9, **value}))[0] in (9, 52)
+        assert failure(lambda: names.update_one({"_id": 1}, {"$set": {"v": value}}))[0] in (9, 52)
+        assert failure(lambda: names.replace_one({"_id": 1}, {"v": value}))[0] in (9, 52)
+        assert failure(lambda: names.find_one_and_update({"_id": 1}, {"$push": {"v": value}}))[0] in (9, 52)
+    assert failure(lambda: names.insert_one({"_id": {"$a": 1}})) == (52, "DollarPrefixedFieldName")
+    assert failure(lambda: names.update_one({"_id": 1}, {"$set": {"$a": 2}})) == (52, "DollarPrefixedFieldName")
+    assert failure(lambda: names.replace_one({"_id": 1}, {"a": 1, "$a": 2})) == (52, "DollarPrefixedFieldName")
+    assert names.find_one({"v": {"xyz": 1, "$b": 2}})["_id"] == 3
+    assert names.find_one({"zz.$b.$set.$inc": 1})["_id"] == 1
+    assert names.update_one({"_id": 3}, {"$set": {"v.$b": 3, "w": {"$c": 1}}}).modified_count == 1
+    assert names.find_one({"_id": 3}) == {"_id": 3, "v": {"xyz": 1, "$b": 3}, "w": {"$c": 1}}
+    assert names.update_one({"_id": 4}, {"$set": {"$a": 2}}, upsert=True).upserted_id == 4
+    assert names.replace_one({"_id": 4}, {"a": {"$a": 3}}).modified_count == 1
+    assert names.replace_one({"_id": 5}, {"a": 1, "$a": 3}, upsert=True).upserted_id == 5
+    assert names.update_one({"_id": 4}, [{"$replaceWith": {"$literal": {"_id": 4, "$a": 4}}}]).modified_count == 1
+    assert [names.find_one({"_id": n}) for n in (4, 5)] == [{"_id": 4, "$a": 4}, {"_id": 5, "a": 1, "$a": 3}]
+    names.aggregate([{"$out": "names_copy"}])
+    assert list(db.names_copy.find().sort("_id", 1)) == list(names.find().sort("_id", 1))
+
+
 def bulk():
     result = db.bulk.bulk_write(
         [
@@ -150,6 +183,6 @@ def lists_and_errors():
     assert "large" not in db.list_collection_names()
 
 
-for step in (crud, values, bulk, cursors, indexes, lists_and_errors):
+for step in (crud, values, dollar_names, bulk, cursors, indexes, lists_and_errors):
     step()
 print("done")

@@ -238,6 +238,7 @@ fn to_object(call: &Call<'_>, array: Operand<'_>) -> Result<Operand<'static>> {
             (call.text(&key, "'k'", 40394)?.to_owned(), value)
         };
         ensure!(!key.contains('\0'), 4940400, "Key field cannot contain an embedded null byte");
+        ext_json::check_name(&key)?;
         fields.put(key, value.into_value());
     }
     Ok(Operand::Made(fields.into_value()))

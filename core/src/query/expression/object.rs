@@ -31,7 +31,10 @@ fn parse_name(parser: &mut Parser<'_>, operator: &str, json: &Json) -> Result<Ex
     let is_computed = ext_json::document(json)
         .is_some_and(|fields| !fields.keys().next().is_some_and(|name| name == "$literal" || name == "$const"));
     match &node {
-        ExpressionNode::Constant(Value::String(_)) if !is_computed => Ok(node),
+        ExpressionNode::Constant(Value::String(name)) if !is_computed => {
+            ext_json::check_name(name)?;
+            Ok(node)
+        }
         ExpressionNode::Constant(value) if !is_computed && !matches!(value, Value::Array(_) | Value::Object(_)) => {
             bail!(4161107, "{operator} requires 'field' to evaluate to type String, but got {}", value.type_name())
         }

@@ -243,10 +243,8 @@ fn field(path: &str, argument: &Json, context: Context<'_>) -> Result<FilterNode
     }
     if let Json::Object(fields) = argument
         && !is_extended(fields)
-        && let Some(name) = fields.keys().find(|name| {
-            let known = ext_json::NAMES.contains(&name.as_str()) || is_reference(name);
-            name.starts_with('$') && !known
-        })
+        && let Some(name) =
+            fields.keys().find(|name| name.starts_with('$') && FIELD_OPERATORS.iter().any(|(known, _)| known == name))
     {
         return Err(unknown_operator(name));
     }

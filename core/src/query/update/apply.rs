@@ -2,6 +2,9 @@
 //!
 //! INVARIANT: an update never changes `_id`, nor the value at a fixed path. [`Update::apply`] checks the result, whatever the form of the
 //! update.
+//!
+//! RULE: in an existing document only a pipeline sets a field at the root whose name starts with `$`, as in MongoDB. An upsert may insert
+//! such a field.
 
 use super::context::Context;
 use super::message::shown;
@@ -183,11 +186,10 @@ impl Update {
     /// Parses a document whose fields an update sets.
     ///
     /// # Errors
-    /// `DocumentTooDeep`; `DollarPrefixedFieldName` for a field that cannot be stored.
+    /// `DocumentTooDeep`.
     pub(super) fn parse_merge(json: &serde_json::Value) -> Result<Update> {
-        let bytes = write::value(&storable::value(json)?)?;
-        pipeline::check_names(fields_of(&bytes))?;
-        Ok(Update { form: Form::Merge(bytes), now: None, keeps_key: false, ordered: keeps_order() })
+        let form = Form::Merge(storable::stored(json)?);
+        Ok(Update { form, now: None, keeps_key: false, ordered: keeps_order() })
     }
 
     /// Parses a replacement document.
@@ -240,6 +242,11 @@ impl Update {
             return Ok(None);
         }
         let after = fields_of(&bytes);
+        match &self.form {
+            Form::Replacement(bytes) | Form::Merge(bytes) => storable::check_root(fields_of(bytes))?,
+            Form::Operators(operators) => operators.tree.check_root(document, after)?,
+            Form::Pipeline(_) => {}
+        }
         if self.touches("_id") {
             let (old, new) = (document.get("_id"), after.get("_id"));
             if old.is_some() != new.is_some() || !same(old, new) {

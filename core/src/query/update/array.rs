@@ -197,8 +197,7 @@ impl AddToSet {
     /// Parses an element, or `{"$each": […]}`, in a statement's environment.
     pub fn parse(argument: &Json, environment: &Environment) -> Result<AddToSet> {
         let strings = environment.collator().map(|collator| &**collator);
-        // `$each` counts only as the first field. Elsewhere the argument is an element, which `stored` refuses because of that field's
-        // name.
+        // `$each` counts only as the first field. Elsewhere the argument is an element that has a field of this name.
         let is_list =
             argument.as_object().and_then(|argument| argument.keys().next()).is_some_and(|name| name == "$each");
         let (mut given, clauses) = match is_list {

@@ -5,7 +5,7 @@
 //! * [`pipeline`] is an update by stages.
 //! * [`tree`] is the tree, and its single walk over a document, which copies everything that no path touches.
 //! * [`modifier`] changes a single value, [`array`] whole arrays; [`context`] is their context.
-//! * [`storable`] checks that an update's values can be stored.
+//! * [`storable`] reads an update's values, and checks names at the root of changed documents.
 //! * [`apply`] is the whole update.
 //! * [`instruction`] is the form in which an update is sent to a shard, with its time and its environment.
 //! * [`message`] formats parts of documents for MongoDB's messages.

@@ -6,7 +6,7 @@ use super::array::{AddToSet, Pull, Push};
 use super::context::filter_of;
 use super::message::show;
 use super::modifier::{Bitwise, Modifier, PopSide};
-use super::storable::{check_names, dollar_prefixed, storable, stored, too_deep, value};
+use super::storable::{dollar_prefixed, stored, too_deep, value};
 use super::tree::Tree;
 use crate::budget;
 use crate::error::{Error, Kind, Result, bail, ensure, error};
@@ -16,7 +16,7 @@ use crate::values::document::ext_json;
 use crate::values::document::number::Number;
 use crate::values::document::value::Value;
 use crate::values::document::{MAX_DEPTH, write};
-use crate::values::path::{self, is_reference};
+use crate::values::path;
 use serde_json::{Map, Value as Json};
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -30,8 +30,8 @@ const OPERATORS: &[Operator] = &[
     ("$unset", |_, _, _| Ok(Modifier::Unset)),
     ("$inc", |path, argument, _| Ok(Modifier::Inc(amount("increment", path, argument)?))),
     ("$mul", |path, argument, _| Ok(Modifier::Mul(amount("multiply", path, argument)?))),
-    ("$min", |_, argument, _| Ok(Modifier::Replace(Ordering::Greater, storable(argument)?))),
-    ("$max", |_, argument, _| Ok(Modifier::Replace(Ordering::Less, storable(argument)?))),
+    ("$min", |_, argument, _| Ok(Modifier::Replace(Ordering::Greater, value(argument)?))),
+    ("$max", |_, argument, _| Ok(Modifier::Replace(Ordering::Less, value(argument)?))),
     ("$rename", |path, argument, _| rename(path, argument)),
     ("$bit", |_, argument, _| bit(argument)),
     ("$currentDate", |_, argument, _| Ok(Modifier::CurrentDate { timestamp: is_timestamp(argument)? })),
@@ -102,12 +102,13 @@ pub(super) fn operators(json: &Json, array_filters: &[ArrayFilter], environment:
     }
 }
 
-/// Parses a replacement into jsonb.
+/// Parses a replacement into jsonb. If its first name starts with `$`, it is an update by operators. Other names may start with `$`, as
+/// an upsert may insert such a document.
 pub(super) fn replacement(json: &Json) -> Result<Vec<u8>> {
     let Some(fields) = ext_json::document(json) else {
         bail!(Kind::FailedToParse, "the replacement must be an object")
     };
-    if let Some(name) = fields.keys().find(|name| name.starts_with('$')) {
+    if let Some(name) = fields.keys().next().filter(|name| name.starts_with('$')) {
         return Err(dollar_prefixed(name, name));
     }
     stored(json)
@@ -119,7 +120,6 @@ pub(super) fn equalities(fields: Vec<(String, Value)>) -> Result<Tree> {
     for (path, value) in fields {
         check_path(&path)?;
         check_positional(&path, &[])?;
-        check_names(&value)?;
         tree.add(&path, Modifier::Set(write::value(&value)?))?;
     }
     Ok(tree)
@@ -280,9 +280,7 @@ fn check_path(path: &str) -> Result<()> {
                 "Cannot have array filter identifier (i.e. '$[<id>]') element in the first position in path '{path}'"
             );
         }
-        if name.starts_with('$') && (position == 0 || !is_reference(name)) {
-            return Err(dollar_prefixed(name, path));
-        }
+        ext_json::check_name(name)?;
     }
     Ok(())
 }

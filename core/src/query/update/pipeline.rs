@@ -1,6 +1,6 @@
 //! Updates by a pipeline of stages.
 
-use crate::error::{Kind, Result, bail};
+use crate::error::Result;
 use crate::query::stage::Pipeline;
 use crate::values::document::field_order::keeps_order;
 use crate::values::document::raw::{self, RawObject};
@@ -11,11 +11,10 @@ use std::borrow::Cow;
 /// keep the order of fields, `_id` is the first.
 ///
 /// # Errors
-/// Those of [`Pipeline::updated`]; `DollarPrefixedFieldName` for a field that cannot be stored.
+/// Those of [`Pipeline::updated`].
 pub(super) fn apply(pipeline: &Pipeline, document: RawObject<'_>) -> Result<Vec<u8>> {
     let bytes = pipeline.updated(document)?;
     let made = raw::document(&bytes).unwrap_or(document);
-    check_names(made)?;
     let is_first = || !keeps_order() || made.first_in_order().is_some_and(|(name, _)| name == "_id");
     let id = match (document.get("_id"), made.get("_id")) {
         (Some(own), None) => own,
@@ -25,15 +24,4 @@ pub(super) fn apply(pipeline: &Pipeline, document: RawObject<'_>) -> Result<Vec<
     let others = made.in_order().filter(|(name, _)| *name != "_id");
     let fields = std::iter::once(("_id", id)).chain(others);
     write::document(&Part::Object(fields.map(|(name, value)| (Cow::Borrowed(name), Part::Raw(value))).collect()))
-}
-
-/// Refuses a top-level field whose name starts with `$`, which cannot be stored.
-pub(super) fn check_names(document: RawObject<'_>) -> Result<()> {
-    match document.iter().find(|(name, _)| name.starts_with('$') && !crate::values::path::is_reference(name)) {
-        None => Ok(()),
-        Some((name, _)) => bail!(
-            Kind::DollarPrefixedFieldName,
-            "The dollar ($) prefixed field '{name}' in '{name}' is not valid for storage."
-        ),
-    }
 }

@@ -10,6 +10,7 @@
 use super::context::{Context, UpdateOutcome, filter_of};
 use super::message::shown;
 use super::modifier::Modifier;
+use super::storable::dollar_prefixed;
 use crate::budget;
 use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::values::document::MAX_DOCUMENT_BYTES;
@@ -74,6 +75,20 @@ fn index_of(component: &str) -> Option<usize> {
 enum UpdateNode {
     Branch(Tree),
     Leaf(Modifier),
+}
+
+impl UpdateNode {
+    /// The path of the first modifier at or below this node, whose own path is `path`.
+    fn first_path(&self, path: &str) -> String {
+        let (mut node, mut path) = (self, path.to_owned());
+        while let UpdateNode::Branch(Tree { children, .. }) = node
+            && let Some((name, child)) = children.first_key_value()
+        {
+            path = format!("{path}.{name}");
+            node = child;
+        }
+        path
+    }
 }
 
 /// Largest number of nulls that fill an array up to a position: MongoDB's limit.
@@ -158,6 +173,28 @@ impl Tree {
                         context.shown_id()
                     );
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that no field at the root whose name starts with `$` was added or set. Elements may be removed from it, and fields inside
+    /// it may be set.
+    ///
+    /// # Errors
+    /// `DollarPrefixedFieldName`.
+    pub fn check_root(&self, before: RawObject<'_>, after: RawObject<'_>) -> Result<()> {
+        let dollars = self.children.range("$".to_owned()..).take_while(|(name, _)| name.starts_with('$'));
+        for (name, node) in dollars {
+            budget::step();
+            let sets = match node {
+                _ if after.get(name).is_none() || after.has_same(before, name) => false,
+                _ if before.get(name).is_none() => true,
+                UpdateNode::Branch(_) => false,
+                UpdateNode::Leaf(modifier) => !matches!(modifier, Modifier::Pull(_) | Modifier::Pop(_)),
+            };
+            if sets {
+                return Err(dollar_prefixed(name, &node.first_path(name)));
             }
         }
         Ok(())
@@ -493,7 +530,7 @@ const POSITIONAL: &str = "$";
 
 /// True for `$[]` and `$[identifier]`.
 fn is_positional(component: &str) -> bool {
-    component.starts_with("$[")
+    component.starts_with("$[") && component.ends_with(']')
 }
 
 /// True if `$[]` or `$[identifier]` refers to the element.

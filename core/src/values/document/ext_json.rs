@@ -1,7 +1,9 @@
 //! Extended JSON v2: reads canonical, relaxed and legacy forms, writes the relaxed form.
 //!
 //! An object with a key that is the name of a type, at any position, is of that extended type and must be well formed. All other
-//! objects are ordinary ones; their names are checked when they are stored.
+//! objects are ordinary ones.
+//!
+//! RULE: no field of a stored document has a [reserved](is_reserved) name, so whatever is stored is read again as the same type.
 //! Source: MongoDB's Extended JSON v2 specification.
 
 use super::element::special_double;
@@ -43,6 +45,30 @@ pub(crate) const NAMES: &[&str] = &[
     "$minKey",
     "$maxKey",
 ];
+
+/// The name of legacy regular expressions. It is not in [`NAMES`] because the query operator has it, too.
+const LEGACY_REGEX: &str = "$regex";
+
+/// True for a name that no field of a stored document may have: as JSON, an object with such a field is a value of an extended type.
+pub fn is_reserved(name: &str) -> bool {
+    name.starts_with('$') && (name == LEGACY_REGEX || NAMES.contains(&name))
+}
+
+/// Refuses a reserved name of a field.
+///
+/// # Errors
+/// `DollarPrefixedFieldName`.
+pub fn check_name(name: &str) -> Result<()> {
+    if is_reserved(name) { Err(reserved(name)) } else { Ok(()) }
+}
+
+/// The error for a field with a reserved name.
+pub(crate) fn reserved(name: &str) -> Error {
+    error!(
+        Kind::DollarPrefixedFieldName,
+        "The field name '{name}' is reserved: an object that has it is a value of Extended JSON"
+    )
+}
 
 /// The fields of a document; None for any other value, also for one of an extended type, such as `{"$numberInt": "1"}`. Every
 /// argument that must be a document is read with this function.
@@ -237,11 +263,11 @@ fn extended(fields: &Map<String, Json>, depth: usize) -> Result<Option<Value>> {
         };
     }
     // Legacy regular expressions; the query operator of the same name may have other values.
-    if let Some(Json::String(pattern)) = fields.get("$regex") {
+    if let Some(Json::String(pattern)) = fields.get(LEGACY_REGEX) {
         return match (fields.get("$options"), fields.len()) {
             (None, 1) => Ok(Some(Value::Regex(pattern.clone(), String::new()))),
             (Some(Json::String(options)), 2) => Ok(Some(Value::Regex(pattern.clone(), sorted(options)))),
-            _ => Err(malformed("$regex", fields)),
+            _ => Err(malformed(LEGACY_REGEX, fields)),
         };
     }
     if let Some((data, subtype)) = two(fields, "$binary", "$type") {

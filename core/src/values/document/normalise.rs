@@ -1,5 +1,5 @@
 //! Converts a client's document into the form that is stored: adds `_id`, puts it in front if the order of fields is kept, relaxes Extended
-//! JSON, checks names and sizes.
+//! JSON, checks names and sizes. Names may start with `$`, apart from those that are reserved for Extended JSON and those in `_id`.
 //!
 //! One walk over the raw bytes. It returns None for values that need no change, so a document in its stored form is not copied; a
 //! changed value is returned as [`Part`]s that still borrow everything else from the input.
@@ -23,7 +23,7 @@ pub struct Stored<'a> {
     pub generated_id: bool,
 }
 
-/// The fields of a DBRef, the only names with `$` that an ordinary object may have.
+/// The fields of a DBRef, the only names with `$` that an `_id` may have.
 const REFERENCE_FIELDS: [&str; 3] = ["$ref", "$id", "$db"];
 
 /// Normalises a document that comes from a client; `new_id` is called when `_id` is missing.
@@ -127,15 +127,27 @@ fn check_size(bytes: &[u8]) -> Result<()> {
 /// Checks the `_id` of a document.
 ///
 /// # Errors
-/// `InvalidIdField` (array, regex, undefined).
+/// `InvalidIdField` (array, regex, undefined); `DollarPrefixedFieldName` for an object with a field whose name starts with `$`, unless it
+/// is a DBRef.
 pub fn check_id(id: RawValue<'_>) -> Result<()> {
     let kind = match Element::of(id) {
         Element::Array(_) => "array",
         Element::Regex(..) => "regex",
         Element::Undefined => "undefined",
+        Element::Object(object) => return check_id_names(object),
         _ => return Ok(()),
     };
     bail!(Kind::InvalidIdField, "The '_id' value cannot be of type {kind}")
+}
+
+fn check_id_names(id: RawObject<'_>) -> Result<()> {
+    match id.dollar_name() {
+        Some(name) if !is_reference(id) => bail!(
+            Kind::DollarPrefixedFieldName,
+            "_id fields may not contain '$'-prefixed fields: {name} is not valid for storage."
+        ),
+        _ => Ok(()),
+    }
 }
 
 /// The values that must change, by their positions in jsonb.
@@ -156,16 +168,21 @@ fn edited_fields<'a>(document: RawObject<'a>, edits: Edits<'a>) -> Vec<(Cow<'a, 
     }
 }
 
-/// The document's values that must change. At the root even the names of extended types are refused.
+/// The document's values that must change. The root cannot be a value of an extended type.
 fn root_edits(document: RawObject<'_>) -> Result<Edits<'_>> {
-    if let Some(name) = document.dollar_name() {
-        return Err(dollar_prefixed(name));
-    }
+    check_names(document)?;
     edits(document, 1)
 }
 
-fn dollar_prefixed(name: &str) -> Error {
-    error!(Kind::DollarPrefixedFieldName, "The field name '{name}' may not start with '$'")
+/// Refuses reserved names at this level.
+fn check_names(object: RawObject<'_>) -> Result<()> {
+    reserved_name(object).map_or(Ok(()), |name| Err(ext_json::reserved(name)))
+}
+
+/// The first reserved name at this level.
+fn reserved_name(object: RawObject<'_>) -> Option<&str> {
+    object.dollar_name()?;
+    object.iter().map(|(name, _)| name).find(|name| ext_json::is_reserved(name))
 }
 
 /// The object's values that must change. `depth` counts the documents and arrays around the values.
@@ -218,16 +235,18 @@ fn changed_value(value: RawValue<'_>, depth: usize) -> Result<Option<Part<'_>>> 
         }
         RawValue::Object(object) => match object.dollar_name() {
             None => changed_object(object, depth + 1),
-            Some(name) => changed_extended(object, name, depth),
+            Some(_) => changed_extended(object, depth),
         },
     }
 }
 
-/// Like [`changed_value`], for an object with a name that starts with `$`: an extended type, a DBRef, or an error.
-fn changed_extended<'a>(object: RawObject<'a>, name: &str, depth: usize) -> Result<Option<Part<'a>>> {
+/// Like [`changed_value`], for an object with a name that starts with `$`: an extended type, an ordinary object without reserved names, or
+/// an error.
+fn changed_extended(object: RawObject<'_>, depth: usize) -> Result<Option<Part<'_>>> {
     match Element::of(RawValue::Object(object)) {
         Element::Object(_) => {}
         Element::CodeWithScope(code, scope) => {
+            check_names(scope)?;
             let Some(scope) = changed_object(scope, depth + 1)? else { return Ok(None) };
             let code = (Cow::Borrowed("$code"), Part::Raw(RawValue::String(code)));
             return Ok(Some(Part::Object(vec![code, (Cow::Borrowed("$scope"), scope)])));
@@ -239,19 +258,18 @@ fn changed_extended<'a>(object: RawObject<'a>, name: &str, depth: usize) -> Resu
         }
         _ => return Ok(None),
     }
-    if is_reference(object) {
-        return changed_object(object, depth + 1);
-    }
+    let Some(name) = reserved_name(object) else { return changed_object(object, depth + 1) };
     if depth >= MAX_DEPTH {
         return Err(too_deep());
     }
     let json = ext_json::to_json(&Value::from_raw(RawValue::Object(object)));
     match ext_json::from_json(&json)? {
-        Value::Object(_) => Err(dollar_prefixed(name)),
+        Value::Object(_) => Err(ext_json::reserved(name)),
         value => Ok(Some(Part::Owned(value))),
     }
 }
 
+/// True for a DBRef.
 fn is_reference(object: RawObject<'_>) -> bool {
     matches!(object.get("$ref"), Some(RawValue::String(_)))
         && object.get("$id").is_some()

@@ -69,11 +69,15 @@ impl Values {
 
     /// Returns the filter for documents that have one of the values at the path; None if there are no values.
     pub fn filter(&self, path: &str) -> Option<Json> {
-        // In `$in` a regular expression would match as a pattern, so each one has an `$eq` of its own.
-        let (patterns, others): (Vec<&Value>, Vec<&Value>) =
-            self.values.iter().partition(|value| matches!(value, Value::Regex(..)));
+        // In `$in` a regular expression would match as a pattern, and a name that starts with `$` be an operator, so each such value has an
+        // `$eq` of its own.
+        let (special, others): (Vec<&Value>, Vec<&Value>) = self.values.iter().partition(|value| match value {
+            Value::Regex(..) => true,
+            Value::Object(fields) => fields.first().is_some_and(|(name, _)| name.starts_with('$')),
+            _ => false,
+        });
         let equals = |value: &Value| json!({path: {"$eq": ext_json::to_json(value)}});
-        let mut filters: Vec<Json> = patterns.into_iter().map(equals).collect();
+        let mut filters: Vec<Json> = special.into_iter().map(equals).collect();
         match others.as_slice() {
             [] => {}
             [value] => filters.push(equals(value)),

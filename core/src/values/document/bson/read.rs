@@ -1,7 +1,8 @@
 //! Reads BSON into JSON with relaxed Extended JSON in it. The result is the same as that of parsing the document's text. Documents to be
 //! inserted are read into owned values instead, without making JSON.
 //!
-//! RULE: a field whose name begins a value of Extended JSON, such as `$oid`, is refused: as JSON it would be another value.
+//! RULE: a field whose name begins a value of Extended JSON, such as `$oid`, is refused: as JSON it would be another value. `$regex` is
+//! refused only in values that are stored, as elsewhere it is an operator.
 
 use super::super::ext_json::{self, to_json, to_typed_json};
 use super::super::nested::Nested;
@@ -47,7 +48,7 @@ pub fn parse(bytes: &[u8]) -> std::result::Result<Json, Failure> {
 /// Those of [`parse`].
 pub fn parse_without<'a>(bytes: &'a [u8], field: Option<&str>) -> std::result::Result<Split<'a>, Failure> {
     let repeated = Cell::new(None);
-    let target = Plain { builder: Values { repeated: &repeated }, longs: Longs::InCommand };
+    let target = Plain { builder: Values { repeated: &repeated }, longs: Longs::InCommand, stored: false };
     let mut left = None;
     let read = root(bytes, target, |name, elements| {
         left = if field == Some(name) { elements.documents() } else { None };
@@ -67,7 +68,7 @@ pub fn parse_without<'a>(bytes: &'a [u8], field: Option<&str>) -> std::result::R
 /// # Errors
 /// `InvalidBSON`, `DocumentTooDeep`.
 pub fn parse_tree(bytes: &[u8]) -> Result<Tree> {
-    root(bytes, Plain { builder: Trees, longs: Longs::InCommand }, |_, _| false)
+    root(bytes, Plain { builder: Trees, longs: Longs::InCommand, stored: false }, |_, _| false)
 }
 
 /// Reads a document into an owned value, without JSON between.
@@ -92,6 +93,8 @@ trait Target: Copy {
     fn within(self, _name: &str, _kind: u8) -> Self {
         self
     }
+    /// True if an object is stored as it is, and so must not have the name of an operator that is also that of a value.
+    fn is_stored(self) -> bool;
     /// A value that is neither an array nor an object.
     fn scalar(self, value: Value) -> Self::Output;
     fn array(self, items: Vec<Self::Output>) -> Result<Self::Output>;
@@ -157,6 +160,21 @@ impl Longs {
 struct Plain<B> {
     builder: B,
     longs: Longs,
+    stored: bool,
+}
+
+impl Longs {
+    /// True if the field's value is stored, or compared as a whole, and so has no operators. `self` is the place of the field itself.
+    fn stores(self, name: &str, kind: u8) -> bool {
+        match self {
+            Self::InUpdate => self.within(name, kind) == Self::Everywhere,
+            Self::InOperation => matches!(name, "document" | "c" | "constants"),
+            Self::Everywhere => matches!(name, "$literal" | "$const"),
+            Self::InFilter | Self::InSearch => matches!(name, "$eq" | "$ne") && kind == DOCUMENT,
+            Self::InCommand => name == "documents",
+            Self::InProjection | Self::Nowhere => false,
+        }
+    }
 }
 
 impl<B: Builder> Target for Plain<B> {
@@ -164,7 +182,12 @@ impl<B: Builder> Target for Plain<B> {
     type Fields = B::Fields;
 
     fn within(self, name: &str, kind: u8) -> Self {
-        Self { longs: self.longs.within(name, kind), ..self }
+        let stored = self.stored || self.longs.stores(name, kind);
+        Self { longs: self.longs.within(name, kind), stored, ..self }
+    }
+
+    fn is_stored(self) -> bool {
+        self.stored
     }
 
     fn scalar(self, value: Value) -> B::Output {
@@ -208,6 +231,10 @@ struct Owned;
 impl Target for Owned {
     type Output = Value;
     type Fields = Vec<(String, Value)>;
+
+    fn is_stored(self) -> bool {
+        true
+    }
 
     fn scalar(self, value: Value) -> Value {
         value
@@ -268,7 +295,7 @@ fn root<'a, T: Target>(
     ensure!(reader.0.is_empty(), Kind::InvalidBSON, "{} bytes follow the document", reader.0.len());
     let mut fields = target.no_fields();
     while !elements.0.is_empty() {
-        let (kind, name) = elements.field()?;
+        let (kind, name) = elements.field(target)?;
         let rest = Reader(elements.0);
         let value = match kind {
             ARRAY if takes(name, elements.elements()?) => target.array(Vec::new())?,
@@ -358,10 +385,10 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes the type and the name of a field.
-    fn field(&mut self) -> Result<(u8, &'a str)> {
+    fn field<T: Target>(&mut self, target: T) -> Result<(u8, &'a str)> {
         let kind = self.byte()?;
         let name = self.cstring()?;
-        if name.starts_with('$') && ext_json::NAMES.contains(&name) {
+        if ext_json::is_reserved(name) && (ext_json::NAMES.contains(&name) || target.is_stored()) {
             return Err(error!(Kind::FailedToParse, "the field name '{name}' is that of a type of Extended JSON"));
         }
         Ok((kind, name))
@@ -371,7 +398,7 @@ impl<'a> Reader<'a> {
         let mut elements = self.elements()?;
         let mut fields = target.no_fields();
         while !elements.0.is_empty() {
-            let (kind, name) = elements.field()?;
+            let (kind, name) = elements.field(target)?;
             let value = elements.value(kind, target.within(name, kind), level)?;
             target.add(&mut fields, name, value)?;
         }
