@@ -24,7 +24,7 @@ SELECT pg_temp.stage(pg_temp.key('13'), pg_temp.key('3'), docshard_internal.pack
 :load;
 SELECT pg_temp.stage(pg_temp.key('13'), pg_temp.key('3'), docshard_internal.pack('{"_id": 4, "k": 13}'));
 :load;
-SELECT pg_temp.stage(pg_temp.key('13'), pg_temp.key('3'), docshard_internal.pack('{"_id": 3, "k": 13, "x": {"$set": 1}}'));
+SELECT pg_temp.stage(pg_temp.key('13'), pg_temp.key('3'), docshard_internal.pack('{"_id": 3, "k": 13, "x": {"$oid": 1}}'));
 :load;
 SELECT pg_temp.stage(pg_temp.key('13'), pg_temp.key('3'), docshard_internal.pack('[1]'));
 :load;

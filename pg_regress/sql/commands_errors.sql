@@ -23,7 +23,7 @@ SELECT run('errors', '{"ping": 1, "apiVersion": "2"}');
 SELECT run('errors', '{"insert": "c", "documents": [{}], "txnNumber": 1, "autocommit": false}');
 -- Errors of the document language.
 SELECT run('errors', '{"find": "c", "filter": {"$nonsense": 1}}');
-SELECT run('errors', '{"insert": "c", "documents": [{"$set": 1}]}') - 'hint';
+SELECT run('errors', '{"insert": "c", "documents": [{"_id": {"$set": 1}}]}') - 'hint';
 SELECT run('errors', '{"find": "c", "hint": "none"}');
 SELECT run('errors', '{"find": "c", "tailable": true}');
 SELECT run('errors', '{"getMore": 1, "collection": "c"}') - 'hint';

@@ -39,7 +39,7 @@ SELECT docshard.insert_one('types.c', '{"_id": 99, "v": {"$binary": {"base64": "
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.insert_one('types.c', '{"_id": 99, "v": {"$oid": "5f1d7f3a2b4c6d8e9f0a1b2c", "x": 1}}');
 \echo :LAST_ERROR_SQLSTATE
-SELECT docshard.insert_one('types.c', '{"_id": 99, "v": {"$foo": 1}}');
+SELECT docshard.insert_one('types.c', '{"_id": 99, "v": {"$regex": 1}}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.count_documents('types.c', '{"_id": 99}');
 SELECT docshard.drop_database('types');
