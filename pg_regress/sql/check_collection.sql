@@ -15,7 +15,7 @@ INSERT INTO :table VALUES (pg_temp.key('7'), pg_temp.key('7'), '{"_id": 7, "k": 
 ALTER EVENT TRIGGER docshard_check_changes DISABLE;
 ALTER TABLE :table ALTER doc TYPE jsonb;
 ALTER EVENT TRIGGER docshard_check_changes ENABLE ALWAYS;
-INSERT INTO :table VALUES (pg_temp.key('8'), pg_temp.key('8'), '{"_id": 8, "k": 8, "$x": 1}');
+INSERT INTO :table VALUES (pg_temp.key('8'), pg_temp.key('8'), '{"_id": 8, "k": 8, "x": {"$regex": 1}}');
 INSERT INTO :table VALUES (pg_temp.key('9'), '\xffff', '[9]');
 SELECT report ->> 'valid' AS valid, report ->> 'documents' AS documents, report ->> 'problems' AS problems, report -> 'shards' AS shards
   FROM docshard.check_collection('check.c') AS report;
