@@ -63,7 +63,7 @@ fn what_no_pipeline_may_do() {
         (json!([{"$project": {}}]), 51272),
         (json!([{"$replaceWith": "$a"}]), 40228),
         (json!([{"$replaceRoot": 1}]), 40229),
-        (json!([{"$replaceWith": {"$arrayToObject": [[[{"$literal": "$x"}, 1]]]}}]), 52),
+        (json!([{"$replaceWith": {"$arrayToObject": [[[{"$literal": "$oid"}, 1]]]}}]), 52),
         (json!([{"$set": {"a": 1, "a.b": 1}}]), 40176),
         (json!([{"$addFields": {"a.b": 1, "a": {"b": 2}}}]), 40176),
         (json!([{"$set": {"a": {"$add": [1, 2], "b": 1}}}]), 40181),
