@@ -211,3 +211,48 @@ fn longs_of_a_command_are_marked_in_expressions_and_stored_values() {
     });
     assert_eq!(json, expected);
 }
+
+/// What is stored has no operators, whatever its names are: all its 64-bit integers are marked, and a name that would make a value of another
+/// type is refused.
+#[test]
+fn stored_values_have_no_operators() {
+    let names = || doc! { "x": 1_i64, "$x": 1_i64, "$sort": { "$slice": [1_i64], "$position": { "y": 1_i64 } } };
+    let one = json!({"$numberLong": "1"});
+    let marked = || json!({"x": one, "$x": one, "$sort": {"$slice": [one], "$position": {"y": one}}});
+    let reference = || doc! { "$ref": "c", "$id": 1_i64 };
+    let updates = |q: bson::Document, u: bson::Document| doc! { "update": "c", "updates": [{ "q": q, "u": u }] };
+    let cases = [
+        (updates(doc! {}, names()), json!({"q": {}, "u": marked()})),
+        (updates(doc! {}, doc! { "$set": names() }), json!({"q": {}, "u": {"$set": marked()}})),
+        (
+            updates(doc! {}, doc! { "$push": { "a": names(), "b": { "$each": [names()], "$position": 1_i64 } } }),
+            json!({"q": {}, "u": {"$push": {"a": marked(), "b": {"$each": [marked()], "$position": 1}}}}),
+        ),
+        (
+            updates(
+                doc! { "a": names(), "b": { "$eq": names() }, "$and": [{ "c": [names()] }, { "d": reference() }] },
+                doc! {},
+            ),
+            json!({"q": {"a": marked(), "b": {"$eq": marked()}, "$and": [{"c": [marked()]}, {"d": {"$ref": "c", "$id": one}}]}, "u": {}}),
+        ),
+    ];
+    for (command, expected) in cases {
+        let (json, _) = read_bson(&command.to_vec().unwrap(), Role::Request, None).unwrap();
+        assert_eq!(json["updates"][0], expected, "{command}");
+    }
+    let literal = doc! { "pipeline": [{ "$set": { "a": { "$literal": names() } } }] };
+    let (json, _) = read_bson(&literal.to_vec().unwrap(), Role::Request, None).unwrap();
+    assert_eq!(json["pipeline"][0]["$set"]["a"]["$literal"], marked());
+
+    let pattern = || doc! { "xx": 1, "$x": { "$regex": "a" } };
+    for refused in [
+        updates(doc! {}, pattern()),
+        updates(doc! {}, doc! { "$set": { "a": pattern() } }),
+        updates(doc! { "a": pattern() }, doc! {}),
+        updates(doc! { "a": { "$eq": pattern() } }, doc! {}),
+    ] {
+        assert!(read_bson(&refused.to_vec().unwrap(), Role::Request, None).is_err(), "{refused}");
+    }
+    let search = updates(doc! { "a": { "$regex": "a" }, "b": { "$not": { "$regex": "b" } } }, doc! {});
+    assert!(read_bson(&search.to_vec().unwrap(), Role::Request, None).is_ok());
+}

@@ -54,9 +54,10 @@ const REFUSED: Duration = Duration::from_secs(60);
 /// The time without an answer after which the session is closed.
 const LOST: Duration = Duration::from_secs(10);
 
-/// The settings of its sessions; they override those of the role and the database.
+/// The settings of its sessions; they override those of the role and the database. A wait for a lock must end before [`STATEMENT`], after which
+/// the session is closed, and with it the router's lock.
 const SETTINGS: &str = "SELECT pg_catalog.set_config(name, value, false) FROM (VALUES ('statement_timeout', '0'), \
-    ('lock_timeout', '5s'), ('idle_session_timeout', '0'), ('application_name', 'docshard keeper')) AS s (name, value)";
+    ('lock_timeout', '1s'), ('idle_session_timeout', '0'), ('application_name', 'docshard keeper')) AS s (name, value)";
 
 /// The connection timeout of a host, in seconds.
 const CONNECT_S: u32 = 3;

@@ -228,6 +228,12 @@ impl TlsServer {
         Self::start(&[iterations])
     }
 
+    /// Asks for another handshake of TLS 1.2 during the login.
+    #[must_use]
+    pub fn of_renegotiation() -> Self {
+        Self::start(&["renegotiate"])
+    }
+
     /// Compiles and starts it, with a certificate of its own.
     fn start(arguments: &[&str]) -> Self {
         static STARTED: AtomicUsize = AtomicUsize::new(0);

@@ -1,5 +1,6 @@
 /* A server that takes a client's login over TLS as PostgreSQL does, and answers its first statement with TLS records that have no data,
- * without end. With a third argument it asks for that number of iterations of SCRAM instead, in records of one byte.
+ * without end. With a third argument it asks for that number of iterations of SCRAM instead, in records of one byte; or, if this is
+ * "renegotiate", for another handshake of TLS 1.2 and then for a password.
  * Arguments: a certificate, and its key. Prints its port. Ends when its standard input does. */
 #include <arpa/inet.h>
 #include <openssl/err.h>
@@ -15,6 +16,7 @@
 
 /* In seconds. */
 #define RESERVE 8
+#define RENEGOTIATE "renegotiate"
 
 static const char *const SETTINGS[][2] = {
     {"server_version", "15.1"},      {"server_encoding", "UTF8"},  {"client_encoding", "UTF8"},
@@ -34,6 +36,8 @@ static void put(unsigned char **at, char kind, const void *body, size_t length) 
 static void challenge(SSL *ssl, const char *iterations) {
     unsigned char first[4096], buffer[8192], *at = buffer;
     char body[4096] = "\0\0\0\x0b";
+    if (!strcmp(iterations, RENEGOTIATE) && (SSL_renegotiate(ssl) != 1 || SSL_do_handshake(ssl) != 1))
+        return;
     put(&at, 'R', "\0\0\0\x0aSCRAM-SHA-256\0", 19);
     SSL_write(ssl, buffer, (int)(at - buffer));
     int length = SSL_read(ssl, first, sizeof first - 1);
@@ -98,7 +102,10 @@ static void serve(SSL_CTX *context, int client, const char *iterations) {
 int main(int count, char **arguments) {
     setpgid(0, 0);
     SSL_CTX *context = SSL_CTX_new(TLS_server_method());
-    SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
+    if (count == 4 && !strcmp(arguments[3], RENEGOTIATE))
+        SSL_CTX_set_max_proto_version(context, TLS1_2_VERSION);
+    else
+        SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
     if (count < 3 || count > 4 || SSL_CTX_use_certificate_file(context, arguments[1], SSL_FILETYPE_PEM) != 1 ||
         SSL_CTX_use_PrivateKey_file(context, arguments[2], SSL_FILETYPE_PEM) != 1) {
         ERR_print_errors_fp(stderr);

@@ -23,9 +23,11 @@ struct OpenSsl {
     clear_error: unsafe extern "C" fn(),
     reason: unsafe extern "C" fn() -> c_ulong,
     control: unsafe extern "C" fn(*mut c_void, c_int, c_long, *mut c_void) -> c_long,
+    set_options: unsafe extern "C" fn(*mut c_void, u64) -> u64,
 }
 
 const SSL_CTRL_CLEAR_MODE: c_int = 78;
+const SSL_OP_NO_RENEGOTIATION: u64 = 1 << 30;
 const SSL_MODE_AUTO_RETRY: c_long = 4;
 const SSL_ERROR_WANT_READ: c_int = 2;
 const SSL_ERROR_WANT_WRITE: c_int = 3;
@@ -55,6 +57,8 @@ impl Channel {
             let openssl = openssl()?;
             // In this mode SSL_read does not return while records without data arrive, so interrupts would not be served.
             (openssl.control)(session.as_ptr(), SSL_CTRL_CLEAR_MODE, SSL_MODE_AUTO_RETRY, std::ptr::null_mut());
+            // During a renegotiation SSL_write waits for the server.
+            (openssl.set_options)(session.as_ptr(), SSL_OP_NO_RENEGOTIATION);
             Some(Self::Tls(session))
         }
     }
@@ -185,7 +189,7 @@ fn find() -> Option<OpenSsl> {
     // dlsym also searches the libraries on which libpq depends.
     // SAFETY: the library is open.
     let symbol = |name: &CStr| NonNull::new(unsafe { libc::dlsym(library, name.as_ptr()) });
-    // SAFETY: OpenSSL's functions of these names have these types, in all versions since 1.0.
+    // SAFETY: OpenSSL's functions of these names have these types, in all versions since 1.1.
     unsafe {
         Some(OpenSsl {
             read: std::mem::transmute::<NonNull<c_void>, Transfer>(symbol(c"SSL_read")?),
@@ -202,6 +206,9 @@ fn find() -> Option<OpenSsl> {
                 NonNull<c_void>,
                 unsafe extern "C" fn(*mut c_void, c_int, c_long, *mut c_void) -> c_long,
             >(symbol(c"SSL_ctrl")?),
+            set_options: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut c_void, u64) -> u64>(symbol(
+                c"SSL_set_options",
+            )?),
             reason: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn() -> c_ulong>(symbol(
                 c"ERR_peek_error",
             )?),

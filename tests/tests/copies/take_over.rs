@@ -304,3 +304,23 @@ fn a_shard_that_cannot_note_a_change_is_kept_nevertheless() {
     let (_, message) = refused(&mut copy, "SELECT docshard.take_over_cluster()");
     assert!(message.contains("shard \"shard1\" (") && message.contains("changed definitions at entry "), "{message}");
 }
+
+/// A transaction at a shard has locked the row, as one that waits for a standby does. Without its lock on the shard the router would be a copy soon.
+#[test]
+fn a_note_that_waits_does_not_cost_the_lock() {
+    let cluster = impatient();
+    let keeper = "SELECT pid FROM pg_stat_activity WHERE application_name = 'docshard keeper'";
+    wait_until("the locks", PATIENCE, || cluster.lock_holders() == [Some(true), Some(true)]);
+    cluster.router.psql("SELECT docshard.enable_sharding('own', 'local')");
+    let before: i32 = cluster.shards[0].value(keeper);
+    let mut other = cluster.shards[0].client();
+    other.batch_execute("BEGIN; SELECT FROM docshard_data.node FOR UPDATE").expect("a lock");
+    cluster.router.psql("SELECT docshard.create_collection('own.first')");
+    wait_until("the note has waited", PATIENCE, || {
+        cluster.router.log().contains("canceling statement due to lock timeout")
+    });
+    std::thread::sleep(Duration::from_secs(5));
+    assert_eq!(cluster.shards[0].value::<i32>(keeper), before);
+    assert!(!cluster.router.log().contains("is lost"), "the keeper has kept the lock");
+    other.batch_execute("ROLLBACK").expect("the end");
+}

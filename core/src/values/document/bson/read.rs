@@ -12,6 +12,7 @@ use super::*;
 use crate::budget::{self, Evaluation};
 use crate::error::{Error, Kind, Result, ensure, error};
 use crate::json::{Builder, Tree, Trees, Values};
+use crate::values::path::is_reference;
 use serde_json::Value as Json;
 use std::cell::Cell;
 
@@ -48,7 +49,7 @@ pub fn parse(bytes: &[u8]) -> std::result::Result<Json, Failure> {
 /// Those of [`parse`].
 pub fn parse_without<'a>(bytes: &'a [u8], field: Option<&str>) -> std::result::Result<Split<'a>, Failure> {
     let repeated = Cell::new(None);
-    let target = Plain { builder: Values { repeated: &repeated }, longs: Longs::InCommand, stored: false };
+    let target = Plain { builder: Values { repeated: &repeated }, longs: Longs::InCommand };
     let mut left = None;
     let read = root(bytes, target, |name, elements| {
         left = if field == Some(name) { elements.documents() } else { None };
@@ -68,7 +69,7 @@ pub fn parse_without<'a>(bytes: &'a [u8], field: Option<&str>) -> std::result::R
 /// # Errors
 /// `InvalidBSON`, `DocumentTooDeep`.
 pub fn parse_tree(bytes: &[u8]) -> Result<Tree> {
-    root(bytes, Plain { builder: Trees, longs: Longs::InCommand, stored: false }, |_, _| false)
+    root(bytes, Plain { builder: Trees, longs: Longs::InCommand }, |_, _| false)
 }
 
 /// Reads a document into an owned value, without JSON between.
@@ -93,6 +94,14 @@ trait Target: Copy {
     fn within(self, _name: &str, _kind: u8) -> Self {
         self
     }
+    /// The target of a document's fields; `first`: the name of the first one.
+    fn in_document(self, _first: Option<&str>) -> Self {
+        self
+    }
+    /// The target of an array's elements.
+    fn in_array(self) -> Self {
+        self
+    }
     /// True if an object is stored as it is, and so must not have the name of an operator that is also that of a value.
     fn is_stored(self) -> bool;
     /// A value that is neither an array nor an object.
@@ -104,53 +113,85 @@ trait Target: Copy {
     fn code_with_scope(self, code: &str, scope: Self::Fields) -> Result<Self::Output>;
 }
 
-/// Where 64-bit integers that fit 32 bits are read as `{"$numberLong": …}`: in values that a command stores, and in expressions. Everywhere
-/// else a plain number is expected, whose type makes no difference.
+/// Where a value is in a command. 64-bit integers that fit 32 bits are read as `{"$numberLong": …}` in values that a command stores, and in
+/// expressions. Everywhere else a plain number is expected, whose type makes no difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Longs {
     /// the command: pipelines, variables, `updates`, `ops` and `update` may have such values
     InCommand,
     /// an operation of a command
     InOperation,
-    /// an update
+    /// an update; a replacement, unless its first name is an operator's
     InUpdate,
+    /// the argument of `$push` or `$addToSet`
+    InPush,
+    /// the argument for one path of `$push` or `$addToSet`
+    InPushed,
     /// a filter, whose equalities an upsert stores
     InFilter,
+    /// a condition for a field of such a filter; a value, unless its first name is an operator's
+    InCondition,
     /// a filter whose values are not stored, or a part of one: it may have `$expr`
     InSearch,
     /// a find's projection: conditions and positions beside expressions
     InProjection,
-    Everywhere,
+    /// an expression
+    InExpression,
+    /// in a value that is stored, or compared as a whole: its names are no operators
+    Stored,
     Nowhere,
 }
 
-/// The update operators whose arguments are stored or added.
-const STORING: &str = "$set $setOnInsert $push $addToSet $inc $mul $bit $min $max";
+/// The other update operators whose arguments are stored or added.
+const STORING: &str = "$set $setOnInsert $inc $mul $bit $min $max";
 
 impl Longs {
     fn within(self, name: &str, kind: u8) -> Self {
         match self {
             Self::InCommand if matches!(name, "updates" | "ops") => Self::InOperation,
-            Self::InCommand if matches!(name, "pipeline" | "let") => Self::Everywhere,
+            Self::InCommand if matches!(name, "pipeline" | "let") => Self::InExpression,
             Self::InCommand if name == "update" && kind == DOCUMENT => Self::InUpdate,
-            Self::InCommand if name == "update" => Self::Everywhere,
+            Self::InCommand if name == "update" => Self::InExpression,
             Self::InCommand if name == "query" => Self::InFilter,
             Self::InCommand if matches!(name, "filter" | "deletes") => Self::InSearch,
             Self::InCommand if matches!(name, "projection" | "fields") => Self::InProjection,
+            Self::InCommand if name == "documents" => Self::Stored,
             Self::InOperation if matches!(name, "q" | "filter") => Self::InFilter,
-            Self::InFilter | Self::InSearch if name == "$expr" => Self::Everywhere,
-            Self::InFilter if !name.starts_with('$') || matches!(name, "$and" | "$eq") => Self::InFilter,
-            Self::InFilter | Self::InSearch => Self::InSearch,
-            Self::InProjection if !matches!(name, "$slice" | "$elemMatch") => Self::InProjection,
             Self::InOperation if matches!(name, "u" | "updateMods") && kind == DOCUMENT => Self::InUpdate,
-            Self::InOperation if matches!(name, "u" | "updateMods" | "document" | "c" | "constants") => {
-                Self::Everywhere
-            }
-            Self::InUpdate if STORING.split(' ').any(|operator| operator == name) || !name.starts_with('$') => {
-                Self::Everywhere
-            }
-            Self::Everywhere if !matches!(name, "$slice" | "$position" | "$sort") => Self::Everywhere,
+            Self::InOperation if matches!(name, "u" | "updateMods") => Self::InExpression,
+            Self::InOperation if matches!(name, "document" | "c" | "constants") => Self::Stored,
+            Self::InUpdate if matches!(name, "$push" | "$addToSet") => Self::InPush,
+            Self::InUpdate if STORING.split(' ').any(|operator| operator == name) => Self::Stored,
+            Self::InPush => Self::InPushed,
+            Self::InPushed if name == "$each" => Self::Stored,
+            Self::InFilter | Self::InSearch if name == "$expr" => Self::InExpression,
+            Self::InFilter if name == "$and" => Self::InFilter,
+            Self::InFilter if !name.starts_with('$') => Self::InCondition,
+            Self::InCondition if name == "$eq" => Self::Stored,
+            Self::InCondition | Self::InSearch if matches!(name, "$eq" | "$ne") && kind == DOCUMENT => Self::Stored,
+            Self::InFilter | Self::InCondition | Self::InSearch => Self::InSearch,
+            Self::InProjection if !matches!(name, "$slice" | "$elemMatch") => Self::InProjection,
+            Self::InExpression if matches!(name, "$literal" | "$const") => Self::Stored,
+            Self::InExpression if !matches!(name, "$slice" | "$position" | "$sort") => Self::InExpression,
+            Self::Stored => Self::Stored,
             _ => Self::Nowhere,
+        }
+    }
+
+    /// The place of a document's fields; `first`: the name of the first one.
+    fn in_document(self, first: Option<&str>) -> Self {
+        let is_operator = match self {
+            Self::InPushed => matches!(first, Some("$each" | "$slice" | "$position" | "$sort")),
+            _ => first.is_some_and(|name| name.starts_with('$') && !is_reference(name)),
+        };
+        if is_operator { self } else { self.in_array() }
+    }
+
+    /// The place of an array's elements.
+    fn in_array(self) -> Self {
+        match self {
+            Self::InUpdate | Self::InPushed | Self::InCondition => Self::Stored,
+            other => other,
         }
     }
 }
@@ -160,21 +201,6 @@ impl Longs {
 struct Plain<B> {
     builder: B,
     longs: Longs,
-    stored: bool,
-}
-
-impl Longs {
-    /// True if the field's value is stored, or compared as a whole, and so has no operators. `self` is the place of the field itself.
-    fn stores(self, name: &str, kind: u8) -> bool {
-        match self {
-            Self::InUpdate => self.within(name, kind) == Self::Everywhere,
-            Self::InOperation => matches!(name, "document" | "c" | "constants"),
-            Self::Everywhere => matches!(name, "$literal" | "$const"),
-            Self::InFilter | Self::InSearch => matches!(name, "$eq" | "$ne") && kind == DOCUMENT,
-            Self::InCommand => name == "documents",
-            Self::InProjection | Self::Nowhere => false,
-        }
-    }
 }
 
 impl<B: Builder> Target for Plain<B> {
@@ -182,18 +208,26 @@ impl<B: Builder> Target for Plain<B> {
     type Fields = B::Fields;
 
     fn within(self, name: &str, kind: u8) -> Self {
-        let stored = self.stored || self.longs.stores(name, kind);
-        Self { longs: self.longs.within(name, kind), stored, ..self }
+        Self { longs: self.longs.within(name, kind), ..self }
+    }
+
+    fn in_document(self, first: Option<&str>) -> Self {
+        Self { longs: self.longs.in_document(first), ..self }
+    }
+
+    fn in_array(self) -> Self {
+        Self { longs: self.longs.in_array(), ..self }
     }
 
     fn is_stored(self) -> bool {
-        self.stored
+        self.longs == Longs::Stored
     }
 
     fn scalar(self, value: Value) -> B::Output {
+        use Longs::{InCondition, InExpression, InProjection, InPushed, Stored};
         self.builder.scalar(match value {
             Value::String(text) => Json::String(text),
-            value if matches!(self.longs, Longs::Everywhere | Longs::InFilter | Longs::InProjection) => {
+            value if matches!(self.longs, InCondition | InExpression | InProjection | InPushed | Stored) => {
                 to_typed_json(&value)
             }
             value => to_json(&value),
@@ -396,6 +430,7 @@ impl<'a> Reader<'a> {
 
     fn fields<T: Target>(&mut self, target: T, level: usize) -> Result<T::Fields> {
         let mut elements = self.elements()?;
+        let target = target.in_document(elements.first_name());
         let mut fields = target.no_fields();
         while !elements.0.is_empty() {
             let (kind, name) = elements.field(target)?;
@@ -405,8 +440,15 @@ impl<'a> Reader<'a> {
         Ok(fields)
     }
 
+    /// The name of the first field, if it is well formed.
+    fn first_name(&self) -> Option<&'a str> {
+        let name = self.0.get(1..)?;
+        std::str::from_utf8(name.get(..memchr::memchr(0, name)?)?).ok()
+    }
+
     fn items<T: Target>(&mut self, target: T, level: usize) -> Result<T::Output> {
         let mut elements = self.elements()?;
+        let target = target.in_array();
         let mut items = Vec::new();
         while !elements.0.is_empty() {
             let kind = elements.byte()?;
