@@ -230,10 +230,10 @@ fn stored_values_have_no_operators() {
         ),
         (
             updates(
-                doc! { "a": names(), "b": { "$eq": names() }, "$and": [{ "c": [names()] }, { "d": reference() }] },
+                doc! { "a": names(), "b": { "$eq": names() }, "$and": [{ "c": [names()] }, { "$or": [{ "d": reference() }] }, { "e": { "$in": [names()] } }] },
                 doc! {},
             ),
-            json!({"q": {"a": marked(), "b": {"$eq": marked()}, "$and": [{"c": [marked()]}, {"d": {"$ref": "c", "$id": one}}]}, "u": {}}),
+            json!({"q": {"a": marked(), "b": {"$eq": marked()}, "$and": [{"c": [marked()]}, {"$or": [{"d": {"$ref": "c", "$id": one}}]}, {"e": {"$in": [marked()]}}]}, "u": {}}),
         ),
     ];
     for (command, expected) in cases {
@@ -250,9 +250,14 @@ fn stored_values_have_no_operators() {
         updates(doc! {}, doc! { "$set": { "a": pattern() } }),
         updates(doc! { "a": pattern() }, doc! {}),
         updates(doc! { "a": { "$eq": pattern() } }, doc! {}),
+        updates(doc! { "$or": [{ "a": { "$in": [pattern()] } }] }, doc! {}),
     ] {
         assert!(read_bson(&refused.to_vec().unwrap(), Role::Request, None).is_err(), "{refused}");
     }
-    let search = updates(doc! { "a": { "$regex": "a" }, "b": { "$not": { "$regex": "b" } } }, doc! {});
+    let regex = || doc! { "$regex": "a" };
+    let search = updates(
+        doc! { "a": regex(), "b": { "$not": regex() }, "$or": [{ "c": regex() }, { "d": { "$elemMatch": regex() } }] },
+        doc! {},
+    );
     assert!(read_bson(&search.to_vec().unwrap(), Role::Request, None).is_ok());
 }
