@@ -151,9 +151,6 @@ impl PgConn {
         }
         if self.relay.is_none() {
             self.relay = Some(LoginRelay::begin(self.socket()).ok_or("out of file descriptors")?);
-            // What libpq cannot write is an error. Else libpq would wait on the socket pair, which is served between its calls only.
-            // SAFETY: owned.
-            unsafe { pq_sys::PQsetnonblocking(self.conn.as_ptr(), 1) };
         }
         let (reads, channel) = (self.reads, self.login_channel());
         match (self.relay.as_mut().filter(|_| reads), channel) {
@@ -199,7 +196,10 @@ impl PgConn {
         let unexpected = "protocol violation: the server has sent more than it was asked for";
         let refused = if self.relay.take().is_some_and(|relay| !relay.end()) { Some(unexpected) } else { None };
         // SAFETY: owned.
-        let channel = unsafe { Channel::of(self.conn.as_ptr()) };
+        let channel = unsafe {
+            pq_sys::PQsetnonblocking(self.conn.as_ptr(), 1);
+            Channel::of(self.conn.as_ptr())
+        };
         match (channel, refused) {
             (Some(channel), None) => {
                 let setting = |name: &str| Some((name.to_owned(), self.reported(&CString::new(name).ok()?)?));
