@@ -262,8 +262,8 @@ impl Balancer {
 
     /// Measures changed tables, on all shards at once; if that fails, one by one, to find the shard that failed.
     ///
-    /// Any number of tables may be locked by who may write to them. So failures of a round may take only a certain time together, and a
-    /// collection that failed is not measured while it rests.
+    /// A role that may write to collections can lock their tables. So a round measures no more when failures have taken [`LONGEST_WAIT`]
+    /// together, and a collection that could not be measured is left out while it rests.
     fn measure(&mut self, view: &mut View) {
         self.measured.retain(&view.collections);
         let ids: Vec<i32> = view.collections.iter().map(|collection| collection.id).collect();

@@ -80,13 +80,14 @@ pub fn touch(collection: i32) -> Result<()> {
 
 pub use super::cache::announce;
 
-/// Writes a line into the changelog, and announces it: the keeper looks for new ones only then. `details` is a JSON object.
+/// Writes a line into the changelog; `details` is a JSON object. Announces a change of definitions, so that the keeper looks for it.
 /// Errors: `NotWritablePrimary` at a copy of the router.
 pub fn log(what: &str, namespace: Option<&str>, details: &serde_json::Value) -> Result<()> {
     identity::require_router()?;
-    store::changelog::insert(what, namespace, details)?;
-    announce();
-    Ok(())
+    if store::changelog::changes_definitions(what) {
+        announce();
+    }
+    store::changelog::insert(what, namespace, details)
 }
 
 /// Writes a line about a repair into the changelog, also at a router that is locked out. The caller has called [`identity::check_may_repair`].

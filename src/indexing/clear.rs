@@ -1,8 +1,8 @@
 //! Removes the remains of index builds that failed.
 //!
-//! To drop an index is to wait for all transactions that have used its table. The owner of a collection can keep such transactions open, and
-//! leave any number of failed builds. So each wait is short, and a call gives up when it has waited for one. What has waited is the last one
-//! that the next call tries, and databases take turns: see [`Turns`].
+//! DROP INDEX CONCURRENTLY waits for all transactions that have used the table. The owner of a collection can keep such transactions open, and
+//! leave any number of failed builds. So each wait is short, and a call ends after waits of [`PATIENCE`] together. The next call tries last what
+//! could not be dropped, and databases take turns: see [`Turns`].
 
 use super::sessions::{application, is_alone};
 use crate::catalog::cache;

@@ -9,14 +9,45 @@
 
 use serde_json::Value as Json;
 
-/// The SQL condition for an entry that records a change of definitions. It leaves out
+/// The entries that record changes of definitions. These are left out:
 /// * moves and changes of layout: shards show them, and a restored router completes those that have been decided;
 /// * splits and merges, which the balancer does at any time: a catalog without them lacks no document;
 /// * what switches the balancer and sampling on and off: backups may do that themselves.
-const CHANGES_DEFINITIONS: &str = "what IN ('createCollection', 'dropCollection', 'renameCollection', 'shardCollection', 'collMod', \
-    'createIndex', 'dropIndex', 'createView', 'modifyView', 'dropView', 'enableSharding', 'movePrimary', 'dropDatabase', \
-    'addShard', 'removeShard', 'removeShard.lost', 'addShardToZone', 'removeShardFromZone', 'updateZoneKeyRange', \
-    'configureCollectionBalancing', 'grantAccess', 'revokeAccess', 'setSetting')";
+const CHANGES_OF_DEFINITIONS: [&str; 23] = [
+    "createCollection",
+    "dropCollection",
+    "renameCollection",
+    "shardCollection",
+    "collMod",
+    "createIndex",
+    "dropIndex",
+    "createView",
+    "modifyView",
+    "dropView",
+    "enableSharding",
+    "movePrimary",
+    "dropDatabase",
+    "addShard",
+    "removeShard",
+    "removeShard.lost",
+    "addShardToZone",
+    "removeShardFromZone",
+    "updateZoneKeyRange",
+    "configureCollectionBalancing",
+    "grantAccess",
+    "revokeAccess",
+    "setSetting",
+];
+
+/// True for an entry that records a change of definitions.
+pub fn changes_definitions(what: &str) -> bool {
+    CHANGES_OF_DEFINITIONS.contains(&what)
+}
+
+/// The same as a condition in SQL.
+fn condition() -> String {
+    format!("what IN ('{}')", CHANGES_OF_DEFINITIONS.join("', '"))
+}
 
 statements! {
     /// Inserts an entry; `details` is a JSON object.
@@ -31,8 +62,9 @@ statements! {
         run format!(
             "DELETE FROM docshard_catalog.changelog WHERE id IN (SELECT id FROM docshard_catalog.changelog \
                WHERE at < pg_catalog.now() - pg_catalog.make_interval(days => $1) \
-                 AND id IS DISTINCT FROM (SELECT pg_catalog.max(id) FROM docshard_catalog.changelog WHERE {CHANGES_DEFINITIONS}) \
-               ORDER BY id LIMIT $2)"
+                 AND id IS DISTINCT FROM (SELECT pg_catalog.max(id) FROM docshard_catalog.changelog WHERE {}) \
+               ORDER BY id LIMIT $2)",
+            condition()
         )
     }
 
@@ -42,7 +74,8 @@ statements! {
     /// The newest entry that changes definitions, if it is not older than `from`, else 0.
     pub fn newest_definitions(from: i64) -> i64 {
         run format!(
-            "SELECT coalesce(pg_catalog.max(id), 0) FROM docshard_catalog.changelog WHERE id >= $1 AND {CHANGES_DEFINITIONS}"
+            "SELECT coalesce(pg_catalog.max(id), 0) FROM docshard_catalog.changelog WHERE id >= $1 AND {}",
+            condition()
         )
     }
 

@@ -4,8 +4,8 @@
 //! failure, up to `docshard.worker_timeout`. After a failure, several deletes follow one another, by age: the first one takes the documents
 //! that expired long ago. If a later one fails, the deletes before it are committed.
 //!
-//! Who may write to collections can make deletes fail, by locks, and may have many indexes. So a round ends when failures have taken a certain
-//! time, and databases take turns: see [`Turns`].
+//! A role that may write to collections can lock their tables, so that deletes fail. So a round ends when failed deletes have taken
+//! [`LONGEST_WAIT`] together, and databases take turns: see [`Turns`].
 
 use super::activity;
 use super::own_process::report;

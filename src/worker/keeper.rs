@@ -17,6 +17,7 @@ use super::own_process::{FREE, KEEPER, WORKER, enter};
 use crate::catalog::cache;
 use crate::catalog::cluster::{contacts, holder, identity, takeover};
 use crate::pg::error::Result;
+use crate::pg::process::settings::limit_lock_waits;
 use crate::pg::{process, transaction};
 use crate::remote::{Session, hung};
 use crate::storage::lock::{self, Mode, Tag};
@@ -34,6 +35,7 @@ use docshard_core::routing::protocol::shard_tables::{NoteDefinitions, ReadDefini
 use pgrx::pg_sys::Oid;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use std::collections::BTreeMap;
+use std::ffi::CStr;
 use std::time::{Duration, Instant};
 
 /// The interval at which a shard is asked for the lock.
@@ -53,6 +55,9 @@ const REFUSED: Duration = Duration::from_secs(60);
 
 /// The time without an answer after which the session is closed.
 const LOST: Duration = Duration::from_secs(10);
+
+/// How long this process waits for a lock in the catalog.
+const LOCK_PATIENCE: &CStr = c"1s";
 
 /// The settings of its sessions; they override those of the role and the database. A wait for a lock must end before [`STATEMENT`], after which
 /// the session is closed, and with it the router's lock.
@@ -148,6 +153,7 @@ enum Noted {
 struct Definitions {
     change: i64,
     read_in: Option<u64>,
+    logged: String,
 }
 
 impl Definitions {
@@ -180,8 +186,9 @@ pub(super) fn run(database: Oid) {
     if !matches!(transaction::run(mine), Ok(true)) {
         return;
     }
-    // A shard that answers slowly must not keep this process from renewing the locks at others.
+    // Neither a shard that answers slowly nor a locked table of the catalog may keep this process from renewing the shards' locks.
     let _limit = hung::limit(STATEMENT);
+    limit_lock_waits(LOCK_PATIENCE);
     let (began, mut shards, mut is_free, mut logged) = (Instant::now(), Shards::new(), false, String::new());
     let (mut are_left_out, mut lockout, mut definitions) = (false, (0, Lockout::default()), Definitions::default());
     while !process::is_being_dropped(database) {
@@ -267,7 +274,10 @@ fn round(
     if let Some(end) = connect_one(shards, router) {
         return Ok(Some(end));
     }
-    transaction::run(|| definitions.update())?;
+    // Somebody may have locked the changelog, which must not cost the shards' locks.
+    if let Err(error) = transaction::run(|| definitions.update()) {
+        log_once(&mut definitions.logged, &error.message);
+    }
     let asked = Instant::now();
     shards.values_mut().for_each(|kept| ask(kept, router, definitions.change));
     for (&shard, kept) in &mut *shards {

@@ -103,8 +103,7 @@ impl LoginMessages {
                 _ => return None,
             },
             State::RecordHeader(header) => {
-                let (taken, rest) = bytes.split_at(bytes.len().min(HEADER - header.len()));
-                header.extend_from_slice(taken);
+                let rest = fill(header, HEADER, bytes);
                 if let [_, _, _, high, low] = header[..] {
                     self.state = match usize::from(u16::from_be_bytes([high, low])) {
                         0 => State::RecordHeader(Vec::with_capacity(HEADER)),
@@ -115,16 +114,14 @@ impl LoginMessages {
                 return Some(rest);
             }
             State::Record(left) => {
-                let (taken, rest) = bytes.split_at(bytes.len().min(*left));
-                *left -= taken.len();
+                let rest = skip(left, bytes);
                 if *left == 0 {
                     self.state = State::RecordHeader(Vec::with_capacity(HEADER));
                 }
                 return Some(rest);
             }
             State::Header(header) => {
-                let (taken, rest) = bytes.split_at(bytes.len().min(HEADER - header.len()));
-                header.extend_from_slice(taken);
+                let rest = fill(header, HEADER, bytes);
                 if let Some((kind, length)) = header.split_first().and_then(|(k, l)| Some((*k, l.try_into().ok()?))) {
                     // The length includes itself.
                     let length = usize::try_from(u32::from_be_bytes(length)).ok()?.checked_sub(HEADER - 1)?;
@@ -137,8 +134,7 @@ impl LoginMessages {
                 return Some(rest);
             }
             State::Authentication(body, length) => {
-                let (taken, rest) = bytes.split_at(bytes.len().min(*length - body.len()));
-                body.extend_from_slice(taken);
+                let rest = fill(body, *length, bytes);
                 if body.len() == *length {
                     if !is_acceptable(body) {
                         return None;
@@ -148,8 +144,7 @@ impl LoginMessages {
                 return Some(rest);
             }
             State::Other(left) => {
-                let (taken, rest) = bytes.split_at(bytes.len().min(*left));
-                *left -= taken.len();
+                let rest = skip(left, bytes);
                 if *left == 0 {
                     self.state = State::Header(Vec::with_capacity(HEADER));
                 }
@@ -158,6 +153,20 @@ impl LoginMessages {
         }
         Some(bytes)
     }
+}
+
+/// Completes `part` to `length` bytes, as far as they have arrived, and returns the others.
+fn fill<'a>(part: &mut Vec<u8>, length: usize, bytes: &'a [u8]) -> &'a [u8] {
+    let (taken, rest) = bytes.split_at(bytes.len().min(length - part.len()));
+    part.extend_from_slice(taken);
+    rest
+}
+
+/// Skips at most `left` bytes, and returns the others.
+fn skip<'a>(left: &mut usize, bytes: &'a [u8]) -> &'a [u8] {
+    let (taken, rest) = bytes.split_at(bytes.len().min(*left));
+    *left -= taken.len();
+    rest
 }
 
 /// True for the body of a message of authentication that libpq reads whole, and that does not keep it busy.

@@ -1,16 +1,16 @@
-//! The order of work of which some items may have to wait, such as drops for which a lock is needed.
+//! The order in which a process tries items of work, some of which are blocked, such as drops of tables that a client has locked.
 //!
-//! Items belong to groups, and who delays one item can delay any number of items of the same group. A round ends when an item has waited too
-//! long. The next round begins with the group after that item's, and each group with the item after its last one that waited. So after as
-//! many rounds as there are groups that delay, every other group's turn has come, whatever the number of items.
+//! Each item belongs to a group, such as a database. A client that blocks one item of a group may block all of them. A round ends when the
+//! process has waited too long for an item. The next round begins with the next group, and tries first in each group the items behind the one for
+//! which it has waited. So if `n` groups have blocked items, the other groups wait for `n` rounds at most, however many items are blocked.
 
 use std::collections::BTreeMap;
 
-/// The items that have waited too long. `G` is the group of an item.
+/// The items for which the process has waited too long. `G` is the group of an item.
 #[derive(Debug)]
 pub struct Turns<G> {
     last: Option<G>,
-    /// the last item of each group that waited too long
+    /// the last such item of each group
     items: BTreeMap<G, i32>,
 }
 
@@ -28,7 +28,7 @@ impl<G: Ord + Clone> Turns<G> {
         (group_has_passed, group.clone(), item_has_passed, item)
     }
 
-    /// Records that an item has waited too long: it is the last one in the next order.
+    /// Records that the process has waited too long for an item, which becomes the last one.
     pub fn pass(&mut self, group: G, item: i32) {
         self.items.insert(group.clone(), item);
         self.last = Some(group);

@@ -32,19 +32,19 @@ pub use crate::store::grants::lock_shared;
 
 thread_local! {
     /// The last transaction of this session that has set the privileges of a single collection's table.
-    static SET: Cell<Epoch> = Cell::default();
+    static PRIVILEGES_SET: Cell<Epoch> = Cell::default();
 }
 
 /// Records that this transaction sets the privileges of a single collection's table.
-pub(in crate::catalog) fn note_set() {
-    SET.set(epoch::now());
+pub(in crate::catalog) fn note_privileges_set() {
+    PRIVILEGES_SET.set(epoch::now());
 }
 
 /// Refuses to change access in a transaction that has created or renamed a collection: shards give privileges in transactions of their own, which
 /// do not see a new table, and would wait for this transaction at one whose privileges it has changed.
 /// Errors: `OperationNotSupportedInTransaction`.
-fn refuse_after_creation() -> Result<()> {
-    if SET.get() != epoch::now() || cache::remote_shards()?.is_empty() {
+fn refuse_after_setting_privileges() -> Result<()> {
+    if PRIVILEGES_SET.get() != epoch::now() || cache::remote_shards()?.is_empty() {
         return Ok(());
     }
     let message = "access cannot be changed in a transaction that has created or renamed a collection";
@@ -83,7 +83,7 @@ pub type Leveled<'a> = [(Level, Vec<&'a str>)];
 /// Grants a role levels on resources.
 /// Errors: `UserNotFound`, `InvalidNamespace`, `BadValue`; what a shard raises.
 pub fn grant(role: &str, granted: &Leveled<'_>) -> Result<()> {
-    refuse_after_creation()?;
+    refuse_after_setting_privileges()?;
     check_role(role)?;
     granted.iter().flat_map(|(_, resources)| resources).try_for_each(|resource| check_resource(resource))?;
     store::grants::lock_exclusive()?;
@@ -118,7 +118,7 @@ fn log(what: &str, role: &str, leveled: &Leveled<'_>) -> Result<()> {
 /// Revokes grants, resource by resource; the next lower level stays. Without resources, revokes all grants.
 /// Errors: `UserNotFound`; `PrivilegeNotFound` for a resource that was not granted; what a shard raises.
 pub fn revoke(role: &str, revoked: &Leveled<'_>) -> Result<()> {
-    refuse_after_creation()?;
+    refuse_after_setting_privileges()?;
     check_role(role)?;
     store::grants::lock_exclusive()?;
     let name = quote_ident(role);
@@ -230,7 +230,7 @@ pub fn restore_roles(session: &mut Session) -> Result<()> {
 /// Calls `send` with the privileges of a collection's new table, under [`lock_shared`].
 pub fn for_new_table(namespace: &str, collection: i32, send: impl FnOnce(&SetAccess<'_>) -> Result<()>) -> Result<()> {
     lock_shared()?;
-    note_set();
+    note_privileges_set();
     let granted = grants::all()?;
     let (readers, writers) = grants::of_collection(&granted, namespace);
     send(&SetAccess { collection, readers: &readers, writers: &writers, others: &[] })

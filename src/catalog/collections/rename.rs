@@ -60,7 +60,7 @@ pub fn rename(from: &str, to: &str, drop_target: bool) -> Result<()> {
 /// Sets the rights of roles on a collection's tables at shards to those that they have been granted on its new name.
 pub(super) fn move_rights(collection: i32, shards: &[ShardId], namespace: &str) -> Result<()> {
     store::grants::lock_shared()?;
-    access::note_set();
+    access::note_privileges_set();
     let granted = grants::all()?;
     let (readers, writers) = grants::of_collection(&granted, namespace);
     let mut others: Vec<&str> = granted.iter().map(|grant| grant.name.as_str()).collect();

@@ -323,4 +323,13 @@ fn a_note_that_waits_does_not_cost_the_lock() {
     assert_eq!(cluster.shards[0].value::<i32>(keeper), before);
     assert!(!cluster.router.log().contains("is lost"), "the keeper has kept the lock");
     other.batch_execute("ROLLBACK").expect("the end");
+
+    // The same for a lock on the changelog, which the keeper reads after the change.
+    let mut administrator = cluster.router.client();
+    administrator.batch_execute("SELECT docshard.create_collection('own.second')").expect("a change");
+    administrator.batch_execute("BEGIN; LOCK TABLE docshard_catalog.changelog").expect("a lock");
+    std::thread::sleep(Duration::from_secs(5));
+    let is_renewed =
+        "SELECT query_start > now() - interval '4 s' FROM pg_stat_activity WHERE application_name = 'docshard keeper'";
+    assert!(cluster.shards[0].value::<bool>(is_renewed), "the keeper renews the lock");
 }

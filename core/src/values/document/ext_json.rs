@@ -3,7 +3,8 @@
 //! An object with a key that is the name of a type, at any position, is of that extended type and must be well formed. All other
 //! objects are ordinary ones.
 //!
-//! RULE: no field of a stored document has a [reserved](is_reserved) name, so whatever is stored is read again as the same type.
+//! RULE: no field of a stored document has a name for which [`is_reserved`] is true. So a stored object is never read as a value of another
+//! type.
 //! Source: MongoDB's Extended JSON v2 specification.
 
 use super::element::special_double;

@@ -12,6 +12,7 @@ use super::value::Value;
 use super::write::{self, Part, too_deep};
 use super::{MAX_DEPTH, MAX_DOCUMENT_BYTES, ext_json, raw};
 use crate::error::{Error, Kind, Result, bail, ensure, error};
+use crate::values::path;
 use std::borrow::Cow;
 
 /// A document ready to be stored.
@@ -22,9 +23,6 @@ pub struct Stored<'a> {
     /// true if an `_id` was generated
     pub generated_id: bool,
 }
-
-/// The fields of a DBRef, the only names with `$` that an `_id` may have.
-const REFERENCE_FIELDS: [&str; 3] = ["$ref", "$id", "$db"];
 
 /// Normalises a document that comes from a client; `new_id` is called when `_id` is missing.
 ///
@@ -273,5 +271,5 @@ fn changed_extended(object: RawObject<'_>, depth: usize) -> Result<Option<Part<'
 fn is_reference(object: RawObject<'_>) -> bool {
     matches!(object.get("$ref"), Some(RawValue::String(_)))
         && object.get("$id").is_some()
-        && object.iter().all(|(name, _)| !name.starts_with('$') || REFERENCE_FIELDS.contains(&name))
+        && object.iter().all(|(name, _)| !name.starts_with('$') || path::is_reference(name))
 }

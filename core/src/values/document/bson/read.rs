@@ -49,7 +49,7 @@ pub fn parse(bytes: &[u8]) -> std::result::Result<Json, Failure> {
 /// Those of [`parse`].
 pub fn parse_without<'a>(bytes: &'a [u8], field: Option<&str>) -> std::result::Result<Split<'a>, Failure> {
     let repeated = Cell::new(None);
-    let target = Plain { builder: Values { repeated: &repeated }, longs: Longs::InCommand };
+    let target = Plain { builder: Values { repeated: &repeated }, place: Place::InCommand };
     let mut left = None;
     let read = root(bytes, target, |name, elements| {
         left = if field == Some(name) { elements.documents() } else { None };
@@ -69,7 +69,7 @@ pub fn parse_without<'a>(bytes: &'a [u8], field: Option<&str>) -> std::result::R
 /// # Errors
 /// `InvalidBSON`, `DocumentTooDeep`.
 pub fn parse_tree(bytes: &[u8]) -> Result<Tree> {
-    root(bytes, Plain { builder: Trees, longs: Longs::InCommand }, |_, _| false)
+    root(bytes, Plain { builder: Trees, place: Place::InCommand }, |_, _| false)
 }
 
 /// Reads a document into an owned value, without JSON between.
@@ -116,7 +116,7 @@ trait Target: Copy {
 /// Where a value is in a command. 64-bit integers that fit 32 bits are read as `{"$numberLong": …}` in values that a command stores, and in
 /// expressions. Everywhere else a plain number is expected, whose type makes no difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Longs {
+enum Place {
     /// the command: pipelines, variables, `updates`, `ops` and `update` may have such values
     InCommand,
     /// an operation of a command
@@ -145,7 +145,7 @@ enum Longs {
 /// The other update operators whose arguments are stored or added.
 const STORING: &str = "$set $setOnInsert $inc $mul $bit $min $max";
 
-impl Longs {
+impl Place {
     fn within(self, name: &str, kind: u8) -> Self {
         match self {
             Self::InCommand if matches!(name, "updates" | "ops") => Self::InOperation,
@@ -200,7 +200,7 @@ impl Longs {
 #[derive(Clone, Copy)]
 struct Plain<B> {
     builder: B,
-    longs: Longs,
+    place: Place,
 }
 
 impl<B: Builder> Target for Plain<B> {
@@ -208,26 +208,26 @@ impl<B: Builder> Target for Plain<B> {
     type Fields = B::Fields;
 
     fn within(self, name: &str, kind: u8) -> Self {
-        Self { longs: self.longs.within(name, kind), ..self }
+        Self { place: self.place.within(name, kind), ..self }
     }
 
     fn in_document(self, first: Option<&str>) -> Self {
-        Self { longs: self.longs.in_document(first), ..self }
+        Self { place: self.place.in_document(first), ..self }
     }
 
     fn in_array(self) -> Self {
-        Self { longs: self.longs.in_array(), ..self }
+        Self { place: self.place.in_array(), ..self }
     }
 
     fn is_stored(self) -> bool {
-        self.longs == Longs::Stored
+        self.place == Place::Stored
     }
 
     fn scalar(self, value: Value) -> B::Output {
-        use Longs::{InCondition, InExpression, InProjection, InPushed, Stored};
+        use Place::{InCondition, InExpression, InProjection, InPushed, Stored};
         self.builder.scalar(match value {
             Value::String(text) => Json::String(text),
-            value if matches!(self.longs, InCondition | InExpression | InProjection | InPushed | Stored) => {
+            value if matches!(self.place, InCondition | InExpression | InProjection | InPushed | Stored) => {
                 to_typed_json(&value)
             }
             value => to_json(&value),
