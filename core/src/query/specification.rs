@@ -13,7 +13,6 @@ use crate::error::{Kind, Result, bail, ensure, error};
 use crate::json::{self, Failure, Tree};
 use crate::values::document::bson::read as bson;
 use crate::values::document::ext_json;
-use crate::values::path::is_reference;
 use serde_json::{Map, Value as Json, json};
 use std::collections::HashMap;
 
@@ -263,7 +262,8 @@ fn filter(fields: Vec<(String, Tree)>) -> Result<Json> {
 
 /// True for the operators of a field; false for a value, such as an extended one or a DBRef.
 fn is_operators(fields: &[(String, Tree)]) -> bool {
-    fields.first().is_some_and(|(name, _)| name.starts_with('$') && !is_reference(name)) && !is_extended(fields)
+    fields.first().is_some_and(|(name, _)| name.starts_with('$') && !ext_json::is_reference(name))
+        && !is_extended(fields)
 }
 
 /// True for a value of an extended type, such as `{"$numberInt": "1"}`.

@@ -9,6 +9,7 @@ use crate::budget;
 use crate::error::{Error, Kind, Result};
 use crate::values::document::MAX_DEPTH;
 use crate::values::document::element::Element;
+use crate::values::document::ext_json;
 use crate::values::document::raw::{RawArray, RawObject, RawValue};
 
 /// The first component of a path, and the rest.
@@ -211,17 +212,12 @@ pub(crate) fn check_field_path(path: &str) -> Result<()> {
         if name.is_empty() {
             return error(Kind::Location(15998), "FieldPath field names may not be empty strings.");
         }
-        if name.starts_with('$') && (position == 0 || !is_reference(name)) {
+        if name.starts_with('$') && (position == 0 || !ext_json::is_reference(name)) {
             let message = "FieldPath field names may not start with '$'. Consider using $getField or $setField.";
             return error(Kind::Location(16410), message);
         }
     }
     Ok(())
-}
-
-/// True for the names of a DBRef, the only ones that start with `$` and may be in a path of a projection, a sort or an expression.
-pub(crate) fn is_reference(name: &str) -> bool {
-    matches!(name, "$ref" | "$id" | "$db")
 }
 
 #[cfg(test)]

@@ -339,7 +339,7 @@ impl Parser<'_> {
         }
         for name in fields.keys() {
             ensure!(
-                !name.starts_with('$') || path::is_reference(name),
+                !name.starts_with('$') || ext_json::is_reference(name),
                 16410,
                 "FieldPath field names may not start with '$'. Consider using $getField or $setField."
             );

@@ -19,7 +19,6 @@ use crate::values::document::number::Number;
 use crate::values::document::value::Value;
 use crate::values::document::{MAX_DEPTH, ext_json};
 use crate::values::order::Class;
-use crate::values::path::is_reference;
 use serde_json::{Map, Value as Json};
 
 /// An operator on a field: `{path: {name: argument}}`.
@@ -208,7 +207,7 @@ fn document(json: &Json, context: Context<'_>) -> Result<FilterNode> {
         let node = match TOP_LEVEL_OPERATORS.iter().find(|operator| operator.name == name) {
             Some(operator) => (operator.parse)(name, argument, context)?,
             None if TOP_LEVEL_OPERATORS_TO_COME.contains(&name.as_str()) => return Err(to_come(name)),
-            None if name.starts_with('$') && !is_reference(name) => bail!(
+            None if name.starts_with('$') && !ext_json::is_reference(name) => bail!(
                 Kind::BadValue,
                 "unknown top level operator: {name}. If you have a field name that starts with a '$' symbol, \
                      consider using $getField or $setField."

@@ -71,6 +71,11 @@ pub(crate) fn reserved(name: &str) -> Error {
     )
 }
 
+/// True for the names of a DBRef, the only ones that start with `$` and may be in a path of a projection, a sort or an expression.
+pub(crate) fn is_reference(name: &str) -> bool {
+    matches!(name, "$ref" | "$id" | "$db")
+}
+
 /// The fields of a document; None for any other value, also for one of an extended type, such as `{"$numberInt": "1"}`. Every
 /// argument that must be a document is read with this function.
 pub fn document(json: &Json) -> Option<&Map<String, Json>> {

@@ -12,7 +12,6 @@ use super::value::Value;
 use super::write::{self, Part, too_deep};
 use super::{MAX_DEPTH, MAX_DOCUMENT_BYTES, ext_json, raw};
 use crate::error::{Error, Kind, Result, bail, ensure, error};
-use crate::values::path;
 use std::borrow::Cow;
 
 /// A document ready to be stored.
@@ -271,5 +270,5 @@ fn changed_extended(object: RawObject<'_>, depth: usize) -> Result<Option<Part<'
 fn is_reference(object: RawObject<'_>) -> bool {
     matches!(object.get("$ref"), Some(RawValue::String(_)))
         && object.get("$id").is_some()
-        && object.iter().all(|(name, _)| !name.starts_with('$') || path::is_reference(name))
+        && object.iter().all(|(name, _)| !name.starts_with('$') || ext_json::is_reference(name))
 }

@@ -12,7 +12,6 @@ use super::*;
 use crate::budget::{self, Evaluation};
 use crate::error::{Error, Kind, Result, ensure, error};
 use crate::json::{Builder, Tree, Trees, Values};
-use crate::values::path::is_reference;
 use serde_json::Value as Json;
 use std::cell::Cell;
 
@@ -182,7 +181,7 @@ impl Place {
     fn in_document(self, first: Option<&str>) -> Self {
         let is_operator = match self {
             Self::InPushed => matches!(first, Some("$each" | "$slice" | "$position" | "$sort")),
-            _ => first.is_some_and(|name| name.starts_with('$') && !is_reference(name)),
+            _ => first.is_some_and(|name| name.starts_with('$') && !ext_json::is_reference(name)),
         };
         if is_operator { self } else { self.in_array() }
     }
